@@ -8,19 +8,20 @@
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <sys/signalfd.h>
-#include <sys/socket.h>
 #include <time.h>
 
 #include <algorithm>
 #include <bit>
 #include <deque>
+#include <filesystem>
 #include <memory>
 #include <optional>
 
+#include "dataplane/cli/capture_dump.h"
 #include "dataplane/cli/capture_filter.h"
 #include "dataplane/cli/capture_packet.h"
+#include "dataplane/cli/capture_source.h"
 #include "dataplane/cli/control_client.h"
 #include "dataplane/cli/pcapng.h"
 #include "dataplane/cli/process.h"
@@ -36,7 +37,9 @@ constexpr int kLookMs = 2;               // how often rings that were empty are 
 constexpr int kEndMs = 5'000;            // how long hostnicd is waited for to end a capture
 constexpr size_t kWriteBytes = 1 << 20;  // what is written at a time
 constexpr size_t kAtOnce = 4096;         // records taken before signals are looked at
-constexpr uint64_t kMostKeptBytes = uint64_t{1} << 30;  // of packets that wait for a signal
+constexpr uint64_t kMostKeptBytes = uint64_t{1} << 30;  // of packets that wait to be wanted
+constexpr uint64_t kMostBeforeWish = 4'000'000;         // records taken before these are written
+constexpr uint32_t kMostDeathFiles = 16;                // for programs that die
 
 TimeNs time_of(clockid_t clock) {
   timespec now{};
@@ -44,110 +47,15 @@ TimeNs time_of(clockid_t clock) {
   return static_cast<TimeNs>(now.tv_sec) * kNsPerSecond + static_cast<TimeNs>(now.tv_nsec);
 }
 
-// One NIC that is captured: its ring, mapped, and the socket that keeps the capture going.
-class Source {
- public:
-  static Expected<std::unique_ptr<Source>, std::string> open(const std::string& path,
-                                                             uint32_t device_index,
-                                                             const CaptureRequest& wanted);
-  ~Source() {
-    if (ring_ != MAP_FAILED) munmap(ring_, ring_bytes_ + kCapturePageBytes);
-    if (index_ != MAP_FAILED) munmap(index_, kCapturePageBytes);
-  }
-  Source(const Source&) = delete;
-  Source& operator=(const Source&) = delete;
-
-  const DeviceInfo& device() const { return device_; }
-  // The device's name, behind that of its host.
-  const std::string& name() const { return name_; }
-  void set_host(const std::string& host) {
-    name_ = host.empty() ? device_.name : fmt::format("{}:{}", host, device_.name);
-  }
-  const std::vector<std::string>& counters() const { return counters_; }
-  const CaptureHeader& header() const { return *static_cast<const CaptureHeader*>(ring_); }
-  int socket() const { return socket_.get(); }
-  bool ended() const { return header().ended.load(std::memory_order_acquire) != 0; }
-  void end() const { ::shutdown(socket_.get(), SHUT_RDWR); }
-
-  // The record at the front of the ring; null: there is none now. It stays until drop().
-  const CaptureRecord* front() {
-    if (!has_record_ && !broken_) {
-      const auto result = reader_->next(record_, bytes_);
-      has_record_ = result == CaptureReader::Result::kRecord;
-      broken_ = result == CaptureReader::Result::kBroken;
-    }
-    return has_record_ ? &record_ : nullptr;
-  }
-  std::span<const std::byte> bytes() const { return bytes_; }
-  void drop() { has_record_ = false; }
-  bool broken() const { return broken_; }
-
-  TimeNs started_ns = 0;  // since 1970
-  uint64_t written = 0;
-  bool closed = false;  // by hostnicd
-
- private:
-  Source() = default;
-
-  UniqueFd socket_;
-  void* ring_ = MAP_FAILED;
-  void* index_ = MAP_FAILED;
-  uint64_t ring_bytes_ = 0;
-  DeviceInfo device_{};
-  std::string name_;
-  std::vector<std::string> counters_;
-  std::unique_ptr<CaptureReader> reader_;
-  CaptureRecord record_;
-  std::span<const std::byte> bytes_;
-  bool has_record_ = false, broken_ = false;
-};
-
-// The names in a reply, each with a 0 behind it.
-std::vector<std::string> names_in(std::span<const std::byte> bytes) {
-  std::vector<std::string> names;
-  std::string name;
-  for (const std::byte each : bytes) {
-    if (each != std::byte{0}) {
-      name.push_back(static_cast<char>(each));
-    } else {
-      names.push_back(std::exchange(name, {}));
-    }
-  }
-  return names;
+UniqueFd open_file(const std::string& file) {
+  return UniqueFd(open(file.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600));
 }
 
-Expected<std::unique_ptr<Source>, std::string> Source::open(const std::string& path,
-                                                            uint32_t device_index,
-                                                            const CaptureRequest& wanted) {
-  CaptureRequest request = wanted;
-  request.device_index = device_index;
-  auto opened = open_capture(path, request);
-  if (!opened) return Unexpected(opened.error());
-  std::unique_ptr<Source> source(new Source);
-  source->socket_ = std::move(opened->socket);
-  const ReceivedReply& reply = opened->reply;
-  CaptureReply fixed;
-  if (reply.payload.size() < sizeof(fixed) || reply.fds.size() != 2)
-    return Unexpected(std::string("hostnicd's answer is not one to a capture"));
-  memcpy(&fixed, reply.payload.data(), sizeof(fixed));
-  source->device_ = fixed.device;
-  source->device_.name[sizeof(fixed.device.name) - 1] = 0;
-  source->device_.port[sizeof(fixed.device.port) - 1] = 0;
-  source->counters_ = names_in(std::span(reply.payload).subspan(sizeof(fixed)));
-  source->ring_bytes_ = request.ring_bytes;
-  source->ring_ = mmap(nullptr, kCapturePageBytes + source->ring_bytes_, PROT_READ, MAP_SHARED,
-                       reply.fds[0].get(), 0);
-  source->index_ =
-      mmap(nullptr, kCapturePageBytes, PROT_READ | PROT_WRITE, MAP_SHARED, reply.fds[1].get(), 0);
-  if (source->ring_ == MAP_FAILED || source->index_ == MAP_FAILED)
-    return Unexpected(fmt::format("the ring of the capture: mmap: {}", strerror(errno)));
-  if (source->header().magic != kCaptureMagic || source->header().version != kCaptureVersion)
-    return Unexpected(std::string("hostnicd's ring is laid out otherwise: use both of one build"));
-  source->reader_ = std::make_unique<CaptureReader>(
-      source->header(), *static_cast<CaptureIndex*>(source->index_),
-      static_cast<const std::byte*>(source->ring_) + kCapturePageBytes, source->ring_bytes_);
-  source->started_ns = time_of(CLOCK_REALTIME);
-  return source;
+// As others find it, whose working directory is another.
+std::string absolute_path(const std::string& file) {
+  std::error_code error;
+  const std::filesystem::path path = std::filesystem::absolute(file, error);
+  return error ? file : path.string();
 }
 
 // A packet that is wanted, ready to be shown.
@@ -172,10 +80,12 @@ class Capture {
   Expected<void, std::string> open_sources_of(const std::string& host, const std::string& path,
                                               std::string& names);
   size_t drain();
-  void take(Source& source, uint32_t interface);
+  void take(CaptureSource& source, uint32_t interface);
   void emit(const Shown& shown);
   void keep(Shown shown);
-  void write_kept();
+  void write_kept(const std::string& file);
+  void write_for(uint32_t died_pid);
+  void take_wishes();
   void begin_file();
   void flush(bool all);
   void end();
@@ -188,7 +98,7 @@ class Capture {
   std::string nic_;
   CaptureRequest request_;
   uint64_t seconds_ns_ = 0, last_ns_ = 0;
-  std::vector<std::unique_ptr<Source>> sources_;
+  std::vector<std::unique_ptr<CaptureSource>> sources_;
   PcapngWriter writer_;
   UniqueFd file_;
   TimeNs wall_offset_ns_ = 0;  // what CLOCK_REALTIME is ahead of CLOCK_MONOTONIC
@@ -196,6 +106,7 @@ class Capture {
   bool failed_ = false;
   std::string error_;
   std::deque<Shown> kept_;
+  uint32_t death_files_ = 0;
   uint64_t kept_bytes_ = 0;
   Shown shown_;
 };
@@ -237,7 +148,7 @@ Expected<void, std::string> Capture::prepare() {
 
 Expected<void, std::string> Capture::open_output() {
   if (options_.file.empty() || options_.file == "-") return {};
-  file_ = UniqueFd(open(options_.file.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600));
+  file_ = open_file(options_.file);
   if (!file_) return Unexpected(fmt::format("{}: {}", options_.file, strerror(errno)));
   return {};
 }
@@ -249,7 +160,7 @@ Expected<void, std::string> Capture::open_sources_of(const std::string& host,
   for (const DeviceInfo& device : *devices) {
     names += (names.empty() ? "" : ", ") + std::string(device.name);
     if (!nic_.empty() && nic_ != device.name) continue;
-    auto source = Source::open(path, device.index, request_);
+    auto source = CaptureSource::open(path, device.index, request_);
     if (!source) return Unexpected(fmt::format("{}: {}", device.name, source.error()));
     (*source)->set_host(host);
     sources_.push_back(std::move(*source));
@@ -282,7 +193,7 @@ Expected<void, std::string> Capture::open_sources() {
 size_t Capture::drain() {
   size_t taken = 0;
   while (taken < kAtOnce && !is_over()) {
-    Source* earliest = nullptr;
+    CaptureSource* earliest = nullptr;
     uint32_t interface = 0;
     for (uint32_t i = 0; i < sources_.size(); ++i) {
       const CaptureRecord* const record = sources_[i]->front();
@@ -308,7 +219,7 @@ std::string time_text(TimeNs wall_ns) {
                      wall_ns % kNsPerSecond);
 }
 
-void Capture::take(Source& source, uint32_t interface) {
+void Capture::take(CaptureSource& source, uint32_t interface) {
   const CaptureRecord& record = *source.front();
   const auto bytes = source.bytes();
   shown_.interface = interface;
@@ -362,18 +273,49 @@ void Capture::keep(Shown shown) {
   }
 }
 
-// Writes the file anew, with what is kept.
-void Capture::write_kept() {
-  if (ftruncate(file_.get(), 0) != 0 || lseek(file_.get(), 0, SEEK_SET) != 0) {
+// Writes a file anew, with what is kept.
+void Capture::write_kept(const std::string& file) {
+  file_ = open_file(file);
+  if (!file_) {
     failed_ = true;
-    error_ = fmt::format("{}: {}", options_.file, strerror(errno));
+    error_ = fmt::format("{}: {}", file, strerror(errno));
     return;
   }
   begin_file();
   for (const Shown& shown : kept_) emit(shown);
   end_file();
   fmt::print(stderr, "hostnic capture: {} packets of the last {} written to {}\n", kept_.size(),
-             options_.last, options_.file);
+             options_.last, file);
+}
+
+// Writes what was kept when a program died to a file of its own: what comes later is not to take
+// its place.
+void Capture::write_for(uint32_t died_pid) {
+  if (++death_files_ > kMostDeathFiles) return;
+  const std::filesystem::path file = options_.file;
+  const std::string name =
+      fmt::format("{}-died-{}{}", file.stem().string(), died_pid, file.extension().string());
+  write_kept((file.parent_path() / name).string());
+}
+
+// Writes what is kept, if somebody wants it, or a program has died.
+void Capture::take_wishes() {
+  uint32_t died_pid = 0;
+  std::vector<CaptureSource*> wishes;
+  for (const auto& source : sources_) {
+    if (const uint32_t pid = source->take_death(); pid != 0) died_pid = pid;
+    if (source->take_wish()) wishes.push_back(source.get());
+  }
+  if (died_pid == 0 && wishes.empty()) return;
+  // What happened before is in the rings at most.
+  for (uint64_t taken = 0; taken < kMostBeforeWish;) {
+    const size_t now = drain();
+    if (now == 0) break;
+    taken += now;
+  }
+  if (died_pid != 0) write_for(died_pid);
+  if (!wishes.empty()) write_kept(options_.file);
+  for (CaptureSource* source : wishes) source->fulfil(!failed_);
 }
 
 // ---- the file
@@ -416,7 +358,7 @@ void Capture::flush(bool all) {
 
 void Capture::end_file() {
   for (uint32_t i = 0; i < sources_.size() && !options_.file.empty(); ++i) {
-    const Source& source = *sources_[i];
+    const CaptureSource& source = *sources_[i];
     const CaptureHeader& header = source.header();
     std::string counters;
     const size_t count = std::min<size_t>(source.counters().size(), kMaxCaptureCounters);
@@ -444,7 +386,7 @@ bool Capture::ended_by_signal(int signals) {
   signalfd_siginfo info{};
   while (read(signals, &info, sizeof(info)) == sizeof(info)) {
     if (info.ssi_signo != SIGUSR1) return true;
-    if (last_ns_ != 0) write_kept();
+    if (last_ns_ != 0) write_kept(options_.file);
   }
   return false;
 }
@@ -462,7 +404,7 @@ void Capture::end() {
     poll(nullptr, 0, kLookMs);
   }
   if (last_ns_ != 0)
-    write_kept();
+    write_kept(options_.file);
   else
     end_file();
   for (const auto& source : sources_) {
@@ -486,6 +428,8 @@ int Capture::run() {
   signal(SIGPIPE, SIG_IGN);
   const UniqueFd signals(signalfd(-1, &wanted, SFD_CLOEXEC | SFD_NONBLOCK));
   if (last_ns_ == 0) begin_file();
+  for (const auto& source : sources_)
+    if (last_ns_ != 0) source->announce_keeping(absolute_path(options_.file));
   if (options_.ready_fd >= 0) {
     [[maybe_unused]] const ssize_t told = write(options_.ready_fd, "R", 1);
     close(options_.ready_fd);
@@ -496,6 +440,7 @@ int Capture::run() {
   while (!is_over() && time_of(CLOCK_MONOTONIC) < until) {
     const size_t taken = drain();
     if (taken == 0) flush(last_ns_ == 0);
+    if (last_ns_ != 0) take_wishes();
     for (const auto& source : sources_)
       if (source->broken()) {
         error_ = "hostnicd's ring says what can't be";
@@ -519,6 +464,8 @@ int Capture::run() {
 
 }  // namespace
 
-int run_capture(const CaptureOptions& options) { return Capture(options).run(); }
+int run_capture(const CaptureOptions& options) {
+  return options.dump ? run_dump(options) : Capture(options).run();
+}
 
 }  // namespace hostnic::cli

@@ -16,7 +16,8 @@ struct CaptureOptions {
   std::string file;                // pcapng; "-": to stdout; empty: text to stdout
   uint64_t count = 0;              // packets after which it ends; 0: none
   std::string seconds;             // after which it ends; empty: never
-  std::string last;                // the newest are kept for so long, and written on a signal
+  std::string last;                // the newest are kept for so long, and written when wanted
+  bool dump = false;               // those that keep packets are to write them, and nothing else
   uint32_t snap_bytes = 0;         // 0: whole packets
   std::string buffer = "32M";      // the ring of each NIC
   int ready_fd = -1;               // a byte is written there when packets are captured

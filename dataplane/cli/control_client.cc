@@ -100,6 +100,25 @@ Expected<OpenedCapture, std::string> open_capture(const std::string& socket_path
   return OpenedCapture{std::move(*fd), std::move(*reply)};
 }
 
+Expected<std::vector<CaptureState>, std::string> dump_captures(const std::string& socket_path,
+                                                               bool wish) {
+  const DumpCapturesRequest wanted{.wish = wish ? 1u : 0u};
+  auto answer = request(socket_path, ControlKind::kDumpCaptures,
+                        std::span(reinterpret_cast<const char*>(&wanted), sizeof(wanted)));
+  if (!answer) return Unexpected(answer.error());
+  if (answer->header.error != 0) return Unexpected(std::string(answer->header.message));
+  std::vector<CaptureState> states(answer->payload.size() / sizeof(CaptureState));
+  if (states.size() != answer->header.count)
+    return Unexpected(fmt::format("hostnicd on {} sent a list of a wrong length", socket_path));
+  if (!states.empty())
+    memcpy(states.data(), answer->payload.data(), states.size() * sizeof(CaptureState));
+  for (CaptureState& state : states) {
+    state.nic[sizeof(state.nic) - 1] = 0;
+    state.file[sizeof(state.file) - 1] = 0;
+  }
+  return states;
+}
+
 Expected<std::string, std::string> run_text(const std::string& socket_path,
                                             const std::string& command) {
   auto answer = request(socket_path, ControlKind::kText, command);

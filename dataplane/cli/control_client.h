@@ -22,6 +22,9 @@ struct OpenedCapture {
 };
 Expected<OpenedCapture, std::string> open_capture(const std::string& socket_path,
                                                   const CaptureRequest& request);
+// The captures that keep packets; `wish`: they are to write them.
+Expected<std::vector<CaptureState>, std::string> dump_captures(const std::string& socket_path,
+                                                               bool wish);
 // Runs a command as at hostnicd's prompt and returns what it shows.
 Expected<std::string, std::string> run_text(const std::string& socket_path,
                                             const std::string& command);

@@ -130,7 +130,10 @@ void declare_capture(CLI::App& app, Arguments& arguments) {
   capture->add_option("--snaplen", options.snap_bytes, "keep so many bytes of each packet");
   capture->add_option(
       "--last", options.last,
-      "keep the packets of so long in memory; write them on SIGUSR1 and at the end");
+      "keep the packets of so long in memory; write them on --dump, on SIGUSR1, when a program "
+      "dies, and at the end");
+  capture->add_flag("--dump", options.dump,
+                    "have those that keep packets (--last) write them now, and say where");
   capture->add_option("--buffer", options.buffer, "the ring of each NIC (default 32M)");
   // These are a lab's.
   capture->add_option("--ready-fd", options.ready_fd, "")->group("");

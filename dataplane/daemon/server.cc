@@ -125,6 +125,13 @@ UniqueFd file_of(const std::string& text) {
   return file;
 }
 
+// Packets are other users' data.
+ControlReply not_for(const ucred& peer) {
+  return error_reply({EPERM, fmt::format("packets are for the user who runs hostnicd (uid {}) and "
+                                         "for root, not for uid {}",
+                                         geteuid(), peer.uid)});
+}
+
 // Whether an answer is read by programs, which could not read a part of it.
 bool is_for_programs(std::string_view command) {
   const ParsedLine parsed = parse_command_line(command);
@@ -399,6 +406,8 @@ bool ControlServer::serve_connection(Connection& connection) {
     return answer_text(connection, text->text);
   if (const auto* capture = std::get_if<CaptureRequest>(&*call))
     return start_capture(connection, *capture);
+  if (const auto* dump = std::get_if<DumpCapturesRequest>(&*call))
+    return answer_dump(connection, *dump);
   if (const auto* cm = std::get_if<OpenCmRequest>(&*call)) {
     open_cm(connection, *cm);
     return false;
@@ -480,11 +489,7 @@ bool ControlServer::start_capture(Connection& connection, CaptureRequest request
   const auto refuse = [&](int error, const std::string& why) {
     return send_reply(fd, MSG_DONTWAIT, error_reply({error, why}));
   };
-  // Packets are other users' data.
-  if (!is_owner(connection.peer.uid))
-    return refuse(EPERM, fmt::format("packets are for the user who runs hostnicd (uid {}) and for "
-                                     "root, not for uid {}",
-                                     geteuid(), connection.peer.uid));
+  if (!is_owner(connection.peer.uid)) return send_reply(fd, MSG_DONTWAIT, not_for(connection.peer));
   if (connection.view != nullptr)
     request.device_index =
         request.device_index == 0 ? static_cast<uint32_t>(connection.view->nic) : UINT32_MAX;
@@ -515,6 +520,20 @@ bool ControlServer::start_capture(Connection& connection, CaptureRequest request
   (*capture)->set_socket(std::move(connection.socket));
   captures_.push_back(std::move(*capture));
   return false;
+}
+
+bool ControlServer::answer_dump(const Connection& connection, const DumpCapturesRequest& request) {
+  const int fd = connection.socket.get();
+  if (!is_owner(connection.peer.uid)) return send_reply(fd, MSG_DONTWAIT, not_for(connection.peer));
+  std::vector<CaptureState> states;
+  for (const auto& each : captures_) {
+    if (connection.view != nullptr && &each->nic() != &daemon_.nics()[connection.view->nic])
+      continue;
+    if (const auto state = each->state(request.wish != 0)) states.push_back(*state);
+  }
+  ControlReply reply;
+  reply.count = static_cast<uint32_t>(states.size());
+  return send_reply(fd, MSG_DONTWAIT, reply, std::as_bytes(std::span(states)));
 }
 
 // Whatever comes on a capture's socket ends it: nothing is said there but its end.

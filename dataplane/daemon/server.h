@@ -71,6 +71,7 @@ class ControlServer {
   bool answer_list(const Connection& connection);
   // Returns false where the connection has become a capture's.
   bool start_capture(Connection& connection, CaptureRequest request);
+  bool answer_dump(const Connection& connection, const DumpCapturesRequest& request);
   void end_capture(std::list<std::unique_ptr<Capture>>::iterator capture);
   bool answer_text(const Connection& connection, const std::string& text);
   void open_cm(Connection& connection, OpenCmRequest request);

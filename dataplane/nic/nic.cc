@@ -202,6 +202,15 @@ void Nic::set_tap(PacketTap* tap) {
   nic.port.set_tap(tap);
 }
 
+bool Nic::captures_queue_pairs_of(const ClientChannel* channel) const {
+  const ClientState* const client = core_->shard.clients.find(channel);
+  return core_->shard.tap != nullptr && client != nullptr && !client->qpns.empty();
+}
+
+void Nic::note_death(uint32_t pid) {
+  if (core_->shard.tap != nullptr) core_->shard.tap->note_death(pid);
+}
+
 void Nic::set_management(ManagementQueue* queue) { core_->shard.management.set_queue(queue); }
 
 void Nic::send_management(Ipv4Address from, Ipv4Address to, uint8_t traffic_class,

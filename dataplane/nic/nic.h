@@ -86,6 +86,10 @@ class Nic {
   // Has packets captured from now on, by what was captured by until now no more; null: none. The
   // tap must outlive the NIC or be taken away.
   void set_tap(PacketTap* tap);
+  // Whether packets of a client's queue pairs, of which there are some, are captured.
+  bool captures_queue_pairs_of(const ClientChannel* client) const;
+  // Tells who captures, if anybody does, that a program with queue pairs has died.
+  void note_death(uint32_t pid);
 
   // Says where management datagrams that arrive go; null: nowhere. The queue must outlive the NIC
   // or be taken away.

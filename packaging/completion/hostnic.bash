@@ -123,7 +123,7 @@ _hostnic() {
       ;;
     devices) options+=" --socket" ;;
     capture)
-      options+=" --socket -w --write -c --count --seconds --snaplen --last --buffer"
+      options+=" --socket -w --write -c --count --seconds --snaplen --last --dump --buffer"
       [[ $cur != -* ]] && COMPREPLY=($(compgen -W "all qp peer opcode verdict $(_hostnic_devices "${words[0]}")" -- "$cur")) && return
       ;;
   esac

@@ -25,4 +25,18 @@ struct CaptureReply {
   uint32_t names_bytes;
 };
 
+// kDumpCaptures, from the same users: -> ControlReply, CaptureState[count], of the captures that
+// keep packets.
+struct DumpCapturesRequest {
+  uint32_t wish = 0;  // 1: they are to write what they keep; 0: how far are they?
+  uint32_t reserved = 0;
+};
+
+struct CaptureState {
+  uint32_t pid = 0;  // of who captures, as hostnicd sees it
+  uint32_t dumps_wanted = 0, dumps_done = 0, dump_error = 0;  // CaptureHeader, CaptureIndex
+  char nic[16] = {};
+  char file[kCaptureFileBytes] = {};
+};
+
 }  // namespace hostnic

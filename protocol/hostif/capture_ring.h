@@ -24,7 +24,7 @@
 namespace hostnic {
 
 inline constexpr uint32_t kCaptureMagic = 0x50414348;  // "HCAP"
-inline constexpr uint32_t kCaptureVersion = 1;
+inline constexpr uint32_t kCaptureVersion = 2;
 inline constexpr uint64_t kCaptureAlign = 64;
 inline constexpr uint64_t kCapturePageBytes = 4096;
 // The size of the records' part: a power of two.
@@ -44,15 +44,31 @@ struct CaptureHeader {
   alignas(64) std::atomic<uint64_t> seen{0};    // packets, kept or not
   std::atomic<uint64_t> not_kept{0};            // of them, those that found no room
   std::atomic<uint32_t> ended{0};               // 1: nothing follows, and `at_end` is there
+  std::atomic<uint32_t> dumps_wanted{0};        // how often somebody wanted what is kept written
+  std::atomic<uint64_t> last_death{0};          // CaptureDeath: of programs that did not end well
   uint64_t at_start[kMaxCaptureCounters] = {};  // the NIC's counters
   uint64_t at_end[kMaxCaptureCounters] = {};
 };
 static_assert(sizeof(CaptureHeader) <= kCapturePageBytes);
 
-// What the reader writes.
+// A program that died while it had queue pairs, packed: the how-manieth it was, and its process.
+constexpr uint64_t capture_death(uint32_t count, uint32_t pid) {
+  return uint64_t{count} << 32 | pid;
+}
+constexpr uint32_t death_count(uint64_t death) { return static_cast<uint32_t>(death >> 32); }
+constexpr uint32_t death_pid(uint64_t death) { return static_cast<uint32_t>(death); }
+
+inline constexpr size_t kCaptureFileBytes = 512;
+
+// What the reader writes. hostnicd believes none of it, but shows it to whoever asks.
 struct CaptureIndex {
-  std::atomic<uint64_t> tail{0};  // position of the next record to be read
+  std::atomic<uint64_t> tail{0};        // position of the next record to be read
+  std::atomic<uint32_t> keeps{0};       // 1: it keeps packets, and `file` says where they will be
+  std::atomic<uint32_t> dumps_done{0};  // the wish (dumps_wanted) that has been fulfilled last
+  std::atomic<uint32_t> dump_error{0};  // 1: not quite
+  char file[kCaptureFileBytes] = {};    // written before `keeps`
 };
+static_assert(sizeof(CaptureIndex) <= kCapturePageBytes);
 
 enum class CaptureKind : uint32_t { kPacket = 1, kSkip = 2 };
 enum class CaptureDirection : uint8_t { kReceived = 1, kSent = 2 };

@@ -40,6 +40,7 @@ enum class ControlKind : uint32_t {
                   // reaches the region's late parts like all of the mirror
   kCapture,       // CaptureRequest -> CaptureReply (capture_message.h)
   kExplain,       // ExplainRequest -> ControlReply, text: why, in one line; empty: nothing is known
+  kDumpCaptures,  // DumpCapturesRequest -> ControlReply, CaptureState[count] (capture_message.h)
 };
 
 struct ControlRequest {

@@ -59,9 +59,24 @@ def shown_cases(maker, hostnic):
              "test -s $d/kept || echo nothing yet; kill -USR1 $!; i=0; until test -s $d/kept || test $i -gt 50; do sleep 0.1; "
              "i=$((i+1)); done; grep -a -o 'copy made by rx impairment rule 2' $d/kept; kill -INT $!; wait $!; "
              "grep -a -o 'counters meanwhile: [a-z_]*' $d/kept",
-             r"nothing yet\ncopy made by rx impairment rule 2\ncounters meanwhile: tx_packets\n")]:
+             r"nothing yet\ncopy made by rx impairment rule 2\ncounters meanwhile: tx_packets\n"),
+            ("writes what it has kept when it is asked to",
+             "$h capture --last 60s -w $d/kept --ready-fd 9",
+             "test -s $d/kept || echo nothing yet; $h capture --dump; kill -STOP $!; "
+             "grep -a -o 'copy made by rx impairment rule 2' $d/kept | head -n 1; kill -CONT $!; kill -INT $!; wait $!; "
+             "$h capture --dump || true",
+             r"nothing yet\nhnic0, hnic1: /\S+/kept \(pid \d+\)\ncopy made by rx impairment rule 2\n(.*\n)*"
+             r".*nobody keeps packets here"),
+            ("writes what it has kept when a program is killed", "$h capture --last 60s -w $d/kept.pcapng --ready-fd 9",
+             "ls $d | grep died; {mistakes} peer-killed > $d/facts; sleep 1; "
+             "p=$(sed -n 's/fact decimal_pid=//p' $d/facts); test -s $d/kept-died-$p.pcapng && ls $d | grep -c died; "
+             "grep -a -c '8 bytes placed' $d/kept-died-$p.pcapng; kill -INT $!; wait $!", r"^1\n[1-9]\d*\n"),
+            ("writes what it has kept when hostnicd is killed", "$h capture --last 60s -w $d/kept --ready-fd 9",
+             "kill -KILL $(pgrep -P $PPID -x hostnicd); wait $!; "
+             "grep -a -o 'copy made by rx impairment rule 2' $d/kept | head -n 1", r"copy made by rx impairment rule 2\n")]:
         port = maker.next_port()
         command = maker.may_leak(["ib_send_bw", "-F", "-n", "20", "-s", "32768", "-p", port])
+        end = end.replace("{mistakes}", str(maker.apps / "tests/apps/hostnic-mistakes"))
         script = SCRIPT.format(hostnic=hostnic, capture=capture, end=end, pair=" ".join(map(str, pair(
             port, maker.run_on("hnic0", command), maker.run_on("hnic1", [*command, "127.0.0.1"])))))
         needs_tshark = "tshark" in capture and shutil.which("tshark") is None

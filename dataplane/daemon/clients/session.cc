@@ -15,6 +15,7 @@
 
 #include <system_error>
 
+#include "dataplane/daemon/clients/wait_status.h"
 #include "dataplane/daemon/log.h"
 #include "dataplane/daemon/start/huge_pages.h"
 #include "dataplane/daemon/trust/foreign_descriptors.h"
@@ -375,6 +376,15 @@ void ClientSession::let_sends_leave() {
   }
 }
 
+// Whether the program was killed, or failed, while its packets were captured: it had queue pairs
+// then, and did not end well as far as can be known.
+bool ClientSession::was_captured_death() const {
+  bool captured = false;
+  unit_->lcore->run_on([&] { captured = unit_->nic->captures_queue_pairs_of(channel_.get()); });
+  if (!captured || daemon_.quitting() || !program_ended()) return false;
+  return wait_status_of(pid_fd_.get(), pid_, std::chrono::milliseconds(100)).value_or(1) != 0;
+}
+
 void ClientSession::close_down(const char* why) {
   set_serving(false);
   if (channel_ != nullptr) {
@@ -386,7 +396,9 @@ void ClientSession::close_down(const char* why) {
       log_problem("{}: client {} ({}, pid {}) was dropped: {}", unit_->plan.settings.name,
                   info_.client_id, info_.program, info_.pid, why);
     if (attached_) let_sends_leave();
+    const bool died = attached_ && was_captured_death();
     unit_->lcore->run_on([&] {
+      if (died) unit_->nic->note_death(info_.pid);
       // A driver that is still alive then sees at once that the device is gone.
       channel_->header().device_fatal.store(1 + static_cast<uint32_t>(dropped),
                                             std::memory_order_release);

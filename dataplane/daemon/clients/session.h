@@ -89,6 +89,7 @@ class ClientSession {
   void close_descriptors();
   bool program_ended() const;
   void let_sends_leave();
+  bool was_captured_death() const;
   void close_down(const char* why);
 
   Daemon& daemon_;

@@ -139,6 +139,12 @@ Result parse_payload(ControlKind kind, std::span<const std::byte> payload, size_
         return invalid("explain: no such question");
       return ControlCall(*request);
     }
+    case ControlKind::kDumpCaptures: {
+      const auto request = take<DumpCapturesRequest>(payload);
+      if (!request || !payload.empty() || request->wish > 1)
+        return invalid("dump: wrong length, or no such wish");
+      return ControlCall(*request);
+    }
     case ControlKind::kText:
       return ControlCall(TextCommand{printable(
           std::string_view(reinterpret_cast<const char*>(payload.data()), payload.size()))});

@@ -43,9 +43,9 @@ struct TextCommand {
   std::string text;
 };
 
-using ControlCall =
-    std::variant<ListDevices, OpenDevice, RegisterMr, DeregisterMr, MemoryChange, MemoryFilled,
-                 NameHost, TextCommand, OpenCmRequest, CaptureRequest, ExplainRequest>;
+using ControlCall = std::variant<ListDevices, OpenDevice, RegisterMr, DeregisterMr, MemoryChange,
+                                 MemoryFilled, NameHost, TextCommand, OpenCmRequest, CaptureRequest,
+                                 ExplainRequest, DumpCapturesRequest>;
 
 // The answer that a request gets instead of being served.
 struct ControlError {

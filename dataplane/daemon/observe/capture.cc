@@ -7,6 +7,7 @@
 #include <string.h>
 #include <sys/mman.h>
 
+#include <algorithm>
 #include <new>
 
 #include "dataplane/daemon/lcore/clock.h"
@@ -67,6 +68,21 @@ Expected<void, std::string> Capture::make_memory() {
   if (!index) return Unexpected(index.error());
   index_ = new (*index) CaptureIndex;
   return {};
+}
+
+std::optional<CaptureState> Capture::state(bool wish) const {
+  if (index_->keeps.load(std::memory_order_acquire) == 0) return std::nullopt;
+  auto& wanted = std::launder(reinterpret_cast<CaptureHeader*>(ring_))->dumps_wanted;
+  if (wish) wanted.fetch_add(1, std::memory_order_release);
+  CaptureState state;
+  state.pid = static_cast<uint32_t>(pid_);
+  state.dumps_wanted = wanted.load(std::memory_order_relaxed);
+  state.dumps_done = index_->dumps_done.load(std::memory_order_acquire);
+  state.dump_error = index_->dump_error.load(std::memory_order_relaxed);
+  const std::string& name = nic_.plan.settings.name;
+  memcpy(state.nic, name.data(), std::min(name.size(), sizeof(state.nic) - 1));
+  memcpy(state.file, index_->file, sizeof(state.file) - 1);
+  return state;
 }
 
 Capture::~Capture() {

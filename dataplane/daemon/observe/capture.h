@@ -6,6 +6,7 @@
 #include <sys/types.h>
 
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "dataplane/daemon/daemon.h"
@@ -33,6 +34,9 @@ class Capture {
   // Descriptors of the ring and of the reader's page.
   int ring_fd() const { return ring_fd_.get(); }
   int index_fd() const { return index_fd_.get(); }
+  // What it keeps, and where: of a capture that keeps packets until they are wanted. `wish`: they
+  // are.
+  std::optional<CaptureState> state(bool wish) const;
   // The socket of who captures.
   int socket() const { return socket_.get(); }
   void set_socket(UniqueFd socket) { socket_ = std::move(socket); }

@@ -51,6 +51,13 @@ class PacketTap {
   // Sets the clock, at the start of each turn.
   void set_time(TimeNs now_ns) { turn_ns_ = now_ns; }
 
+  // A program with queue pairs has died.
+  void note_death(uint32_t pid) {
+    const uint64_t before = header_.last_death.load(std::memory_order_relaxed);
+    header_.last_death.store(capture_death(death_count(before) + 1, pid),
+                             std::memory_order_release);
+  }
+
   // -- Packets that are dispatched, one at a time.
   // What became of one, as its queue pair says afterwards.
   struct Outcome {

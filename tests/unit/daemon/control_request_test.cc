@@ -90,6 +90,17 @@ TEST(ControlRequest, Captures) {
   EXPECT_NE(refusal(Request(ControlKind::kCapture).add(CaptureRequest{}), 1), "accepted");
 }
 
+TEST(ControlRequest, Dumps) {
+  const auto dump = [](uint32_t wish) {
+    return refusal(Request(ControlKind::kDumpCaptures).add(DumpCapturesRequest{.wish = wish}));
+  };
+  EXPECT_EQ(dump(0), "accepted");
+  EXPECT_EQ(dump(1), "accepted");
+  EXPECT_NE(dump(2), "accepted");
+  EXPECT_NE(refusal(Request(ControlKind::kDumpCaptures)), "accepted");
+  EXPECT_NE(refusal(Request(ControlKind::kDumpCaptures).add(DumpCapturesRequest{}), 1), "accepted");
+}
+
 TEST(ControlRequest, EveryTruncationIsRefused) {
   const auto whole =
       registration(1, 4096, 4096).add(MemoryRegion{4096, 4096, RegionKind::kMemFd, 0, 0}).bytes();

@@ -98,6 +98,16 @@ TEST_F(PacketTaps, AShortRecordHasTheWholeLength) {
   EXPECT_EQ(all[0].headers.payload_bytes, 1024);
 }
 
+TEST_F(PacketTaps, DeathsAreCounted) {
+  start();
+  EXPECT_EQ(header_.last_death.load(), 0u);
+  tap_->note_death(4711);
+  EXPECT_EQ(header_.last_death.load(), capture_death(1, 4711));
+  tap_->note_death(4711);
+  EXPECT_EQ(death_count(header_.last_death.load()), 2u) << "the same process's other device";
+  EXPECT_EQ(death_pid(header_.last_death.load()), 4711u);
+}
+
 TEST_F(PacketTaps, WhatIsSentAgainSaysSo) {
   start();
   rte_mbuf* const again = make_packet(1);
