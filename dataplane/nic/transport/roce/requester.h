@@ -17,7 +17,6 @@
 #include "dataplane/nic/qp/qp_context.h"
 #include "dataplane/nic/qp/reports.h"
 #include "dataplane/nic/qp/roce_connection.h"
-#include "dataplane/nic/settings.h"
 #include "dataplane/nic/transport/transport_services.h"
 #include "protocol/wire/packet.h"
 
@@ -26,10 +25,7 @@ namespace hostnic {
 class RoceRequester {
  public:
   explicit RoceRequester(const TransportServices& nic)
-      : settings_(nic.settings),
-        placement_(nic.placement),
-        reports_(nic.reports),
-        counters_(nic.counters) {}
+      : placement_(nic.placement), reports_(nic.reports), counters_(nic.counters) {}
 
   void receive_ack(QpContext& qp, const wire::Packet& p);
   void receive_answer(QpContext& qp, const wire::Packet& p, rte_mbuf* packet);
@@ -50,7 +46,6 @@ class RoceRequester {
   LocalError place(QpContext& qp, const wire::Packet& p, const RoceRequest& request,
                    std::span<const std::byte> payload, bool& not_now);
 
-  const NicSettings& settings_;
   Placement& placement_;
   Reports& reports_;
   Counters& counters_;
