@@ -225,7 +225,10 @@ int control(const Arguments& arguments) {
   }
   std::string line;
   for (const std::string& word : arguments.words) line += (line.empty() ? "" : " ") + word;
-  if (is_answered_here(line)) return run_prompt_line(arguments.socket_path, line);
+  if (is_answered_here(line)) {
+    if (arguments.json) return fail("ctl", fmt::format("`{}` has no --json", arguments.words[0]));
+    return run_prompt_line(arguments.socket_path, line);
+  }
   if (arguments.json) line += " --json";
   auto text = run_text(arguments.socket_path, line);
   if (!text) return fail("ctl", text.error());
