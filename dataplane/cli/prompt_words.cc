@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <optional>
 #include <set>
 #include <sstream>
@@ -75,7 +76,7 @@ std::optional<uint32_t> milliseconds_in(const std::string& text) {
   if (text.empty() || text.find_first_not_of("0123456789.") != std::string::npos)
     return std::nullopt;
   const double value = std::strtod(text.c_str(), nullptr) * 1000;
-  return value > kLongestWatchMs ? kLongestWatchMs + 1 : static_cast<uint32_t>(value + 0.5);
+  return value > kLongestWatchMs ? kLongestWatchMs + 1 : static_cast<uint32_t>(std::lround(value));
 }
 
 std::string joined(std::span<const std::string> words) {

@@ -238,7 +238,7 @@ void ReportData::take_sent(const ReportPacket& packet, Arrow arrow, size_t flow,
   if (has(verdict, "retransmission")) arrow.flags |= kArrowAgain;
   note_sent(packet, arrow, flow);
   Pending pending{arrow, flow, next_number_++};
-  if (is_lost(verdict)) return lose(std::move(pending), verdict);
+  if (is_lost(verdict)) return lose(pending, verdict);
   const uint64_t key = identity_of(*packet.headers);
   // The receiver's lcore may have had the earlier clock.
   if (const auto early = early_.find(key); early != early_.end()) {
@@ -250,7 +250,7 @@ void ReportData::take_sent(const ReportPacket& packet, Arrow arrow, size_t flow,
     if (early->second.empty()) early_.erase(early);
     return draw(whole);
   }
-  in_flight_[key].push_back(std::move(pending));
+  in_flight_[key].push_back(pending);
   in_flight_order_.emplace_back(key, next_number_ - 1);
   ++in_flight_count_;
   // The order still names packets that have arrived; one that has not for so long is lost.
@@ -259,11 +259,11 @@ void ReportData::take_sent(const ReportPacket& packet, Arrow arrow, size_t flow,
     in_flight_order_.pop_front();
     const auto found = in_flight_.find(oldest);
     if (found == in_flight_.end() || found->second.front().number != number) continue;
-    Pending lost = std::move(found->second.front());
+    Pending lost = found->second.front();
     found->second.pop_front();
     if (found->second.empty()) in_flight_.erase(found);
     --in_flight_count_;
-    lose(std::move(lost), kNotSeen);
+    lose(lost, kNotSeen);
   }
 }
 
@@ -469,7 +469,7 @@ void ReportData::add_statistics(uint32_t interface, uint64_t seen, uint64_t not_
 
 void ReportData::finish() {
   for (auto& [key, waiting] : in_flight_)
-    for (Pending& pending : waiting) lose(std::move(pending), kNotSeen);
+    for (Pending& pending : waiting) lose(pending, kNotSeen);
   for (auto& [key, waiting] : early_)
     for (Pending& pending : waiting) draw(pending.arrow);
   in_flight_.clear();
