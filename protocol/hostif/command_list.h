@@ -29,7 +29,7 @@ inline constexpr CommandInfo kCommandInfos[] = {
     {"show impair", "[hnicK]",
      "what is done to packets on purpose, and was, since the last change"},
     {"show dead", "", "the last 64 queue pairs that went, of each NIC"},
-    {"show errors", "", "each kind of error once: how often, when, the newest line"},
+    {"show errors", "", "each kind of error once: how often, when, the newest line", true},
     {"show metrics", "[prometheus]",
      "all that is measured, as OpenMetrics or in Prometheus' older format"},
     {"explain", "QPN|last|PID", "a queue pair in sentences, or those of a program"},
