@@ -81,7 +81,7 @@ Expected<void, std::string> start_capture(const HostsPlan& plan, const std::stri
   return running_capture.start(hosts, file);
 }
 
-// Of one hostnicd for all it is the one that sees all NICs.
+// The hosts' sockets; where all have one hostnicd, its own socket, which sees all NICs.
 std::vector<LabSocket> sockets_of(const HostsPlan& plan, const std::string& directory) {
   if (plan.port == HostsPort::kWire) return {{"", directory + "/hostnicd.sock"}};
   std::vector<LabSocket> sockets;

@@ -282,7 +282,7 @@ void add_completions(Text& text, const ibv_wc* completions, int count) {
   for (int i = 0; i < count && !text.full(); ++i) {
     const ibv_wc& wc = completions[i];
     text.add("%s[", i == 0 ? " " : ", ");
-    // Of a failed request only these fields mean something.
+    // A failed request gives a meaning to these fields only.
     if (wc.status != IBV_WC_SUCCESS) {
       add_wc_status(text, wc.status);
       text.add(" wr_id 0x%lx qp 0x%x vendor_err %u]", wc.wr_id, wc.qp_num, wc.vendor_err);

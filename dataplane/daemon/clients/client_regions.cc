@@ -23,8 +23,7 @@ ClientRegions::ClientRegions(Daemon& daemon, NicInstance& nic, const ClientInfo&
       terms_(terms),
       memory_(std::make_unique<ClientMemory>(
           terms.mirror_fd, &channel.memory_gone,
-          MemoryTerms{.stranger = is_owner(client.uid) ? std::nullopt : std::optional(client.uid),
-                      .mappings = &all_.mappings()})) {}
+          MemoryTerms{.stranger = limited_user(client.uid), .mappings = &all_.mappings()})) {}
 
 Expected<RegisterMrReply, ControlError> ClientRegions::add(RegisterMr& call,
                                                            const std::vector<UniqueFd>& fds) {

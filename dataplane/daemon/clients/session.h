@@ -28,11 +28,6 @@
 
 namespace hostnic {
 
-// The user whose programs' share of the address book is limited.
-inline std::optional<uint32_t> limited_user(uint32_t uid) {
-  return is_owner(uid) ? std::nullopt : std::optional(uid);
-}
-
 class ClientSession {
  public:
   // `finished_fd` is an eventfd of the control thread, written when finished() has become true.

@@ -114,9 +114,7 @@ struct CmFile {
   bool alone = false;  // other hostnicd's NICs are other hosts
   std::deque<Waiting> events;
   bool token_out = false;
-  std::optional<uint32_t> stranger() const {
-    return is_owner(uid) ? std::nullopt : std::optional(uid);
-  }
+  std::optional<uint32_t> stranger() const { return limited_user(uid); }
   // While an event waits there is one datagram on its way, or in the program's hands.
   void give_token();
 };

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string_view>
 
 namespace hostnic {
@@ -17,5 +18,10 @@ bool names_one_user(uint32_t uid);
 
 // Whether a user may do all. [any thread]
 bool is_owner(uint32_t uid);
+
+// The user whose programs' shares are limited; nothing: he may do all. [any thread]
+inline std::optional<uint32_t> limited_user(uint32_t uid) {
+  return is_owner(uid) ? std::nullopt : std::optional(uid);
+}
 
 }  // namespace hostnic

@@ -19,7 +19,7 @@ std::string table_of(const std::vector<Cell>& cells, const std::vector<Result>& 
 std::string common_of(const std::vector<Cell>& cells);
 
 double goodput_bits_per_second(const Result& result);
-// Of fewer transfers no 99th percentile is told.
+// The 99th percentile is told of at least so many transfers.
 inline constexpr uint64_t kLeastForP99 = 100;
 
 }  // namespace hostnic::study

@@ -40,7 +40,7 @@ struct Dimension {
   Unit unit;
   uint64_t (*value)(const Cell& cell);
 };
-// Those in which these cells do differ.
+// The dimensions in which these cells do differ.
 std::vector<const Dimension*> dimensions_of(const std::vector<Cell>& cells);
 
 }  // namespace hostnic::study

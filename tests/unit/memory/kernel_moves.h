@@ -9,11 +9,11 @@
 namespace hostnic::memory_testing {
 
 struct KernelMoves {
-  // So many moves of several pages lose count: as in Linux 6.18 all pages move, and so many of them
-  // are told of.
+  // The kernel loses count in so many moves of several pages: as in Linux 6.18 all pages move, and
+  // told_bytes of them are told of.
   std::atomic<int> miscounts{0};
   std::atomic<uint64_t> told_bytes{0};
-  // So many moves are refused.
+  // The kernel refuses so many moves.
   std::atomic<int> refusals{0};
   std::atomic<int> refusal{0};  // errno
 };

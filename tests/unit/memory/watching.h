@@ -54,7 +54,7 @@ class Device final : public memory::RegionUser {
     return std::ranges::any_of(
         revoked_, [va](const auto& range) { return va >= range.first && va < range.second; });
   }
-  // Of something in [va, va + length_bytes): other memory of the process comes and goes, too.
+  // The revocations in [va, va + length_bytes): other memory of the process comes and goes, too.
   size_t revocations(uint64_t va, uint64_t length_bytes) {
     const std::lock_guard lock(mutex_);
     return static_cast<size_t>(std::ranges::count_if(revoked_, [=](const auto& range) {
