@@ -8,8 +8,7 @@ void HostnicRequester::start(SendQueue& queue, Psn first, TimeNs now_ns) {
   *this = HostnicRequester();
   requests_.reset(first, settings.window, settings.policy);
   request_congestion_.reset(first, settings.window, settings.congestion_allowance_ns);
-  responses_.reset(Psn(0), settings.window);  // READ answers are always repeated selectively
-  response_congestion_.reset(Psn(0), settings.window, settings.congestion_allowance_ns);
+  answers_.start(settings);
   queue.status().acknowledged_psn.store(first.value(), std::memory_order_release);
   highest_acceptable_ = first + (kInitialWindow - 1);
   patience_.start(now_ns);
@@ -17,9 +16,9 @@ void HostnicRequester::start(SendQueue& queue, Psn first, TimeNs now_ns) {
 
 QpGauges HostnicRequester::gauges(const SendQueue& queue) const {
   return {.requests_in_flight = requests_.in_flight(),
-          .responses_in_flight = responses_.in_flight(),
+          .responses_in_flight = answers_.in_flight(),
           .request_window = requests_.window(),
-          .response_window = responses_.window(),
+          .response_window = answers_.tracker().window(),
           .rto_ns = rto_ns(queue)};
 }
 

@@ -1,16 +1,18 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // The requester of the native reliable transport (docs/transport.md): two PSN spaces, selective or
 // other recovery by SendTracker, congestion windows, credit, RNR, READs that are pulled, timers.
-// Split over hostnic.h (what each request needs), hostnic.cc (start), hostnic_issue.cc (READs, and
-// what goes again), hostnic_reports.cc (what the NIC says) and hostnic_timers.cc.
+// Split over hostnic.h (what each request needs), hostnic.cc (start), hostnic_issue.cc (requests of
+// READs, and what goes again), hostnic_reports.cc (what the NIC says) and hostnic_timers.cc; the
+// answers to READs are in read_answers.h.
 #pragma once
 
 #include <algorithm>
 
 #include "protocol/transport/congestion_window.h"
 #include "protocol/transport/send_tracker.h"
-#include "verbs-shim/driver/requester/outstanding_reads.h"
 #include "verbs-shim/driver/requester/patience.h"
+#include "verbs-shim/driver/requester/probe_timer.h"
+#include "verbs-shim/driver/requester/read_answers.h"
 #include "verbs-shim/driver/requester/requester.h"
 #include "verbs-shim/driver/requester/rnr_wait.h"
 
@@ -18,9 +20,6 @@ namespace hostnic::driver {
 
 inline constexpr uint32_t kResendsAfterTimeout = 16;  // PSNs, until the oldest unacknowledged one
                                                       // (una) moves again
-// Probes, each after twice the silence, while answers are missing that were pulled again: a loss
-// has just shown, and the last that is pulled again has nothing behind it by which its loss would.
-inline constexpr uint32_t kMostRepullProbes = 4;
 
 // Members that each message needs come first, next to each other (qp_prefetch.cc).
 class HostnicRequester {
@@ -37,10 +36,10 @@ class HostnicRequester {
   // For prefetching: the ends of what each post and each report touches of a requester. Nothing of
   // it is read.
   static const void* end_of_posts(const HostnicRequester* requester) {
-    return &requester->next_response_psn_;
+    return &requester->seen_nak_count_;
   }
   static const void* end_of_reports(const HostnicRequester* requester) {
-    return &requester->responses_;
+    return &requester->answers_;
   }
 
   bool may_issue() const { return !rnr_.any(); }
@@ -58,10 +57,8 @@ class HostnicRequester {
       requests_.note_transmitted(queue.transmitted());
     bool all = true;
     if (requests_.lost_count() != 0 && !rnr_.waiting()) all = resend_lost(queue, now_ns);
-    if (reads_outstanding_ != 0) {
-      if (responses_.lost_count() != 0) all = pull_lost(queue, now_ns) && all;
-      if (responses_.next() != next_response_psn_) all = pull(queue, now_ns) && all;
-    }
+    if (reads_outstanding_ != 0)
+      all = answers_.pull_all(queue, requests_, request_congestion_.psns(), now_ns) && all;
     return all;
   }
 
@@ -73,8 +70,7 @@ class HostnicRequester {
   }
   bool finished(const Wqe& w) const {
     if (distance(w.first_psn + w.psn_count, requests_.una()) < 0) return false;
-    return w.response_count == 0 ||
-           distance(w.first_response_psn + w.response_count, responses_.una()) >= 0;
+    return answers_.have_come(w);
   }
   void retire(const Wqe& w) {
     if (consumes_receive(w.op)) --receives_outstanding_;
@@ -91,7 +87,9 @@ class HostnicRequester {
   TimeNs first_deadline_ns(const SendQueue& queue, TimeNs now_ns) const {
     if (!waits_for_peer() || rnr_.waiting()) return UINT64_MAX;
     const DriverSettings& settings = queue.host.settings();
-    return now_ns + std::min(misses_repulled() ? probe_ns(settings) : settings.min_probe_ns,
+    return now_ns + std::min(answers_.misses_repulled()
+                                 ? ProbeTimer::silence_ns(settings, rtt_, answers_)
+                                 : settings.min_probe_ns,
                              settings.min_rto_ns);
   }
   bool on_timer(SendQueue& queue, TimeNs now_ns);
@@ -99,49 +97,26 @@ class HostnicRequester {
  private:
   bool wants_ack(const SendQueue& queue, const Wqe& w, uint32_t index, uint32_t packets,
                  uint32_t room) const;
-  uint8_t attempt_of_rest(const Wqe& w) const;
 
   // Functions in hostnic_issue.cc.
-  bool waits_for_reads(const SendQueue& queue, const Wqe& w) const;
-  static uint32_t find_by_response(const SendQueue& queue, Psn psn);
-  uint32_t response_room(const SendQueue& queue) const;
-  uint32_t pull_count(const SendQueue& queue, uint32_t wanted) const;
   bool answers_need_ack(const Wqe& w, uint32_t first_pull, uint32_t room) const;
   void begin_read(SendQueue& queue, Wqe& w, uint32_t room, uint64_t limit_bytes, TimeNs now_ns);
-  void send_read_request(SendQueue& queue, const Wqe& w, uint32_t pull_first, uint32_t pull_count,
-                         uint8_t attempt, uint8_t flags, RingEnd& ring) const;
   bool resend_lost(SendQueue& queue, TimeNs now_ns);
-  void resend_read_request(SendQueue& queue, const Wqe& w, TimeNs now_ns, uint8_t attempt,
-                           uint8_t flags);
-  bool pull(SendQueue& queue, TimeNs now_ns);
-  bool pull_lost(SendQueue& queue, TimeNs now_ns);
-  void renew_epoch(const SendQueue& queue);
 
   // Functions in hostnic_reports.cc.
   void take_limits(SendQueue& queue, const QpStatusSnapshot& snapshot);
-  void take_responses(SendQueue& queue, const QpStatusSnapshot& snapshot, TimeNs now_ns);
-  void judge_responses(const SendQueue& queue);
+  void take_answers(SendQueue& queue, const QpStatusSnapshot& snapshot, TimeNs now_ns);
   void take_executed(SendQueue& queue, TimeNs now_ns);
   void note_acknowledged(SendQueue& queue, Psn una, TimeNs now_ns);
   void take_nak(SendQueue& queue, const QpStatusSnapshot& snapshot, TimeNs now_ns);
   void take_response_error(SendQueue& queue, const QpStatusSnapshot& snapshot);
   void note_progress(TimeNs now_ns);
-  void note_put_off();
-  uint32_t index_refused(const SendQueue& queue, Psn una, Psn refused) const;
   void end_rnr_wait(SendQueue& queue, bool timer_is_over);
   void fail(SendQueue& queue, uint32_t index, WcStatus status, VendorError vendor) const;
 
   // Functions in hostnic_timers.cc.
   uint64_t rto_ns(const SendQueue& queue) const { return patience_.rto_ns(queue, rtt_, 1); }
-  bool misses_repulled() const {
-    return responses_.in_flight() != 0 && responses_.attempt(responses_.una()) != 0 &&
-           !epoch_unanswered_;
-  }
-  uint64_t probe_ns(const DriverSettings& settings) const;
-  uint64_t repeat_ns(const SendQueue& queue) const;
-  bool may_probe() const { return probes_ < (misses_repulled() ? kMostRepullProbes : 1); }
-  bool waits_for_peer() const { return requests_.in_flight() != 0 || responses_.in_flight() != 0; }
-  TimeNs quiet_since_ns() const;
+  bool waits_for_peer() const { return requests_.in_flight() != 0 || answers_.in_flight() != 0; }
   TimeNs answer_deadline_ns(const SendQueue& queue) const;
   void on_timeout(SendQueue& queue);
   void on_probe(SendQueue& queue);
@@ -158,27 +133,14 @@ class HostnicRequester {
 
   SendTracker requests_;
   CongestionWindow request_congestion_;
-  // The numbers of the READ answers that will be asked for next. Without READs outstanding the
-  // members from here on lie idle.
-  Psn next_response_psn_;
-  uint32_t next_read_number_ = 0;
-  uint32_t answered_ = 0;  // index: no request before it waits for answers; head if that is later
-
   // Values of counters in the status up to which they were dealt with.
   uint32_t seen_nak_count_ = 0, seen_rtt_count_ = 0, seen_echo_count_ = 0, seen_spurious_count_ = 0,
-           seen_mark_count_ = 0, seen_response_mark_count_ = 0;
+           seen_mark_count_ = 0;
   RttEstimator rtt_;
-  RttEstimator answer_rtt_;  // from a pull to its answers, which wait for those pulled before
-
-  uint32_t probes_ = 0;  // since the last progress
-  uint8_t epoch_ = 0;
-  bool epoch_unanswered_ = false;  // all is pulled anew, and answers of the old epoch still come
-
-  SendTracker responses_;
-  CongestionWindow response_congestion_;
-  Psn epoch_keep_until_;
-  OutstandingReads outstanding_reads_;
+  ProbeTimer probes_;
   uint32_t rnr_sn_ = 0;
+
+  ReadAnswers answers_;  // lies idle without READs outstanding
 };
 
 // How many PSNs the windows leave room for (rule 27, congestion window).
@@ -200,7 +162,8 @@ class HostnicRequester {
 // Whether READs before it, READ limit and credit let a request go (rules 2, 14, 18).
 [[gnu::always_inline]] inline bool HostnicRequester::may_start(const SendQueue& queue,
                                                                const Wqe& w) const {
-  if (reads_outstanding_ != 0 && waits_for_reads(queue, w)) return false;
+  if (reads_outstanding_ != 0 && answers_.hold_back(queue, w, reads_outstanding_, requests_.una()))
+    return false;
   if (is_read_or_atomic(w.op) &&
       reads_outstanding_ >= std::min<uint32_t>(queue.attr.max_rd_atomic, kReadDestinationEntries)) {
     return false;
@@ -220,12 +183,7 @@ class HostnicRequester {
     ++receives_outstanding_;
   }
   if (is_read_or_atomic(w.op)) {
-    outstanding_reads_.begin(next_read_number_, index);
-    w.recv_sn = next_read_number_++;
-    w.first_response_psn = next_response_psn_;
-    w.response_count =
-        w.length_bytes == 0 ? 0 : (is_atomic(w.op) ? 1 : queue.packets_for(w.length_bytes));
-    next_response_psn_ += w.response_count;
+    answers_.begin(queue, w, index);
     ++reads_outstanding_;
     queue.fill_read_destination(w, index);
   }
@@ -233,10 +191,10 @@ class HostnicRequester {
 
 // The attempt of a message's rest: where a message has one attempt, that of its beginning, which
 // may have gone again.
-[[gnu::always_inline]] inline uint8_t HostnicRequester::attempt_of_rest(const Wqe& w) const {
-  if (!requests_.traits().one_attempt_per_message || w.issued_psns == 0) return 0;
-  const Psn begin = before(w.first_psn, requests_.una()) ? requests_.una() : w.first_psn;
-  return before(begin, requests_.next()) ? requests_.attempt(begin) : 0;
+[[gnu::always_inline]] inline uint8_t attempt_of_rest(const SendTracker& requests, const Wqe& w) {
+  if (!requests.traits().one_attempt_per_message || w.issued_psns == 0) return 0;
+  const Psn begin = before(w.first_psn, requests.una()) ? requests.una() : w.first_psn;
+  return before(begin, requests.next()) ? requests.attempt(begin) : 0;
 }
 
 // Whether a packet asks for an ACK (rule 20, one ACK per burst): the last before the sender must
@@ -266,7 +224,7 @@ class HostnicRequester {
         std::min({room, queue.chunk_packets(limit_bytes, request_congestion_.psns()), packets});
   }
   const bool ack = wants_ack(queue, w, index, packets, room);
-  const uint8_t attempt = attempt_of_rest(w);
+  const uint8_t attempt = attempt_of_rest(requests_, w);
   queue.send_range(w, index, w.issued_psns, packets, attempt, ack ? kSendAckRequest : 0,
                    queue.host.map.sends);
   psns_since_ack_request_ = ack ? 0 : psns_since_ack_request_ + packets;

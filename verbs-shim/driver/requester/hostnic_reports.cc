@@ -9,6 +9,28 @@
 #include "verbs-shim/driver/requester/hostnic.h"
 
 namespace hostnic::driver {
+namespace {
+
+// Finds the request that a fatal NAK is about. The peer names what it refused: a READ that is
+// acknowledged and still pulls its ranges, or the oldest unacknowledged PSN. That may be a request
+// of which only a part is issued yet; and when all PSNs are acknowledged it can only be the oldest
+// READ. The end of the queue says that there is none: a READ whose answers are all here was asked
+// for once more than was needed, and the peer has revoked its key since.
+uint32_t index_refused(const SendQueue& queue, const SendTracker& requests,
+                       const ReadAnswers& answers, Psn una, Psn refused) {
+  if (before(refused, requests.una())) {
+    const uint32_t read = queue.find_by_psn(refused);
+    const bool waits = read != queue.next_to_issue() && queue.wqe(read).op == SendOp::kRead &&
+                       queue.wqe(read).first_psn == refused && !answers.have_come(queue.wqe(read));
+    return waits ? read : queue.tail();
+  }
+  if (distance(una, requests.next()) <= 0 && queue.head() != queue.next_to_issue())
+    return queue.head();
+  return queue.find_by_psn(una);
+}
+
+}  // namespace
+
 // Takes the peer's limits on what may be sent.
 void HostnicRequester::take_limits(SendQueue& queue, const QpStatusSnapshot& snapshot) {
   if (const Psn highest(snapshot.highest_acceptable_psn);
@@ -51,9 +73,14 @@ void HostnicRequester::take_acks(SendQueue& queue, const QpStatusSnapshot& snaps
     requests_.on_ack(Psn(snapshot.una_psn));
   }
   note_acknowledged(queue, una, now_ns);
-  if (snapshot.echo_count != echoes && Psn(snapshot.echo_psn) == requests_.una()) note_put_off();
+  // The oldest unacknowledged packet has arrived, and the peer answers that it can't be taken now:
+  // its memory's mappings are just changing. That is no silence, but repetitions go on at longer
+  // and longer intervals.
+  if (snapshot.echo_count != echoes && Psn(snapshot.echo_psn) == requests_.una() &&
+      requests_.in_flight() != 0)
+    patience_.note_put_off();
   requests_.detect_losses(now_ns, rtt_.srtt_ns());
-  if (reads_outstanding_ != 0) take_responses(queue, snapshot, now_ns);
+  if (reads_outstanding_ != 0) take_answers(queue, snapshot, now_ns);
 }
 
 // Takes note of acknowledged requests; those from `una` on may be new.
@@ -68,93 +95,37 @@ void HostnicRequester::note_acknowledged(SendQueue& queue, Psn una, TimeNs now_n
   rnr_.forget();
 }
 
-void HostnicRequester::take_responses(SendQueue& queue, const QpStatusSnapshot& snapshot,
-                                      TimeNs now_ns) {
-  const Psn una = responses_.una();
-  const Psn new_una(snapshot.response_una_psn);
-  // Answers of the epoch before may complete a READ just before the NIC learns of the new epoch:
-  // then more has arrived than is remembered as asked for.
-  if (const int32_t unasked = distance(responses_.next(), new_una);
-      unasked > 0 && distance(new_una, next_response_psn_) >= 0) {
-    responses_.on_first_send(static_cast<uint32_t>(unasked), now_ns);
-  }
-  // Bits of another epoch say nothing; response_una_psn always counts, because only what every
-  // epoch keeps lies before it.
-  const bool has_bits = queue.host.bits.has_responses && snapshot.response_epoch == epoch_;
+void HostnicRequester::take_answers(SendQueue& queue, const QpStatusSnapshot& snapshot,
+                                    TimeNs now_ns) {
   // No answer says which pull it belongs to. An answer that comes a round trip after the last pull,
   // or after the silence before a probe, is taken for that pull's, and what was pulled before is
   // missing. Otherwise a lost range would come back probe by probe.
   TimeNs answered_before_ns = 0;
-  if (probes_ != 0) {
+  if (probes_.any()) {
     answered_before_ns = now_ns;
   } else if (rtt_.valid()) {
     answered_before_ns = now_ns - std::min(now_ns, rtt_.srtt_ns());
   }
-  const TimeNs newest_ns = responses_.newest_arrived_sent_ns();
-  const uint32_t fresh =
-      has_bits ? responses_.on_ack(new_una, queue.host.bits.responses, answered_before_ns)
-               : responses_.on_ack(new_una, answered_before_ns);
-  if (snapshot.response_mark_count != seen_response_mark_count_) {
-    seen_response_mark_count_ = snapshot.response_mark_count;
-    response_congestion_.on_mark();
-  }
-  response_congestion_.on_ack(responses_.una(), responses_.next());
-  if (fresh != 0) {
-    epoch_unanswered_ = false;
-    note_progress(now_ns);
-  }
-  if (responses_.una() != una) take_executed(queue, now_ns);
-  if (responses_.una() != una || fresh != 0) {
-    judge_responses(queue);
-    const TimeNs sent_ns = responses_.newest_arrived_sent_ns();
-    if (sent_ns != newest_ns) answer_rtt_.sample(now_ns - std::min(now_ns, sent_ns));
-    responses_.detect_losses(now_ns, rtt_.srtt_ns());
-  }
-  if (snapshot.response_refused != 0 && snapshot.response_epoch == epoch_) renew_epoch(queue);
+  const ReadAnswers::News news =
+      answers_.take(queue, snapshot, answered_before_ns, rtt_.srtt_ns(), now_ns);
+  if (news.fresh) note_progress(now_ns);
+  if (news.una_moved) take_executed(queue, now_ns);
 }
 
-// Says which answers may be lost by what has arrived. READs execute in order, and what is pulled
-// again of those that have executed overtakes all of those that wait for a lost request: answers to
-// a READ may be missed when one of them has come, or one to a later READ.
-void HostnicRequester::judge_responses(const SendQueue& queue) {
-  const Psn end = responses_.arrived_end();
-  const Wqe& w = queue.wqe(find_by_response(queue, end));
-  const Psn behind = w.first_response_psn + w.response_count;
-  const bool begun = before(w.first_response_psn, end) && before(end, behind);
-  responses_.judge_before(begun ? behind : end);
-}
-
-// Acknowledges requests by their answers: READs and atomics execute at the peer's expected PSN, so
-// once all answers to one are here, it and all before it have been received (rule 20; InfiniBand
-// 9.7.5.1.1).
+// Acknowledges requests by their answers (rule 20).
 void HostnicRequester::take_executed(SendQueue& queue, TimeNs now_ns) {
   if (!requests_.traits().answers_acknowledge) return;
-  if (serial_distance(answered_, queue.head()) > 0) answered_ = queue.head();
   const Psn una = requests_.una();
-  Psn executed = una;
-  for (; answered_ != queue.next_to_issue(); ++answered_) {
-    const Wqe& w = queue.wqe(answered_);
-    if (w.response_count == 0) continue;
-    if (distance(w.first_response_psn + w.response_count, responses_.una()) < 0) break;
-    executed = w.first_psn + 1;
-  }
-  requests_.on_ack(executed);
+  requests_.on_ack(answers_.executed(queue, una));
   // The ACK that would have said how far the peer's window reaches now may never come.
   highest_acceptable_ += static_cast<uint32_t>(distance(una, requests_.una()));
   note_acknowledged(queue, una, now_ns);
 }
 
-// Notes that the oldest unacknowledged packet has arrived, and the peer answers that it can't be
-// taken now: its memory's mappings are just changing. That is no silence, but repetitions go on at
-// longer and longer intervals.
-void HostnicRequester::note_put_off() {
-  if (requests_.in_flight() != 0) patience_.note_put_off();
-}
-
 void HostnicRequester::note_progress(TimeNs now_ns) {
   patience_.note_progress(now_ns);
   patience_.end_backoff();
-  probes_ = 0;
+  probes_.note_progress();
 }
 
 void HostnicRequester::take_nak(SendQueue& queue, const QpStatusSnapshot& snapshot, TimeNs now_ns) {
@@ -163,8 +134,9 @@ void HostnicRequester::take_nak(SendQueue& queue, const QpStatusSnapshot& snapsh
   const uint32_t kind = snapshot.nak >> 8, code = snapshot.nak & 0xff;
   if (kind != kNakKindRnr) {
     const Cause cause = cause_of_nak(code);
-    fail(queue, index_refused(queue, Psn(snapshot.nak_psn), Psn(snapshot.nak_sn)), cause.status,
-         cause.vendor);
+    fail(queue,
+         index_refused(queue, requests_, answers_, Psn(snapshot.nak_psn), Psn(snapshot.nak_sn)),
+         cause.status, cause.vendor);
     return;
   }
   // An RNR NAK (rule 15). NAKs that arrive while waiting, or about something already acknowledged,
@@ -181,23 +153,6 @@ void HostnicRequester::take_nak(SendQueue& queue, const QpStatusSnapshot& snapsh
     return;
   }
   rnr_sn_ = snapshot.nak_sn;
-}
-
-// Finds the request that a fatal NAK is about. The peer names what it refused: a READ that is
-// acknowledged and still pulls its ranges, or the oldest unacknowledged PSN. That may be a request
-// of which only a part is issued yet; and when all PSNs are acknowledged it can only be the oldest
-// READ. The end of the queue says that there is none: a READ whose answers are all here was asked
-// for once more than was needed, and the peer has revoked its key since.
-uint32_t HostnicRequester::index_refused(const SendQueue& queue, Psn una, Psn refused) const {
-  if (before(refused, requests_.una())) {
-    const uint32_t read = queue.find_by_psn(refused);
-    const bool waits = read != queue.next_to_issue() && queue.wqe(read).op == SendOp::kRead &&
-                       queue.wqe(read).first_psn == refused && !finished(queue.wqe(read));
-    return waits ? read : queue.tail();
-  }
-  if (distance(una, requests_.next()) <= 0 && queue.head() != queue.next_to_issue())
-    return queue.head();
-  return queue.find_by_psn(una);
 }
 
 void HostnicRequester::end_rnr_wait(SendQueue& queue, bool timer_is_over) {
@@ -219,25 +174,23 @@ void HostnicRequester::end_rnr_wait(SendQueue& queue, bool timer_is_over) {
 
 // Answers are not what was asked for, or can't be placed: the READ or atomic of theirs fails.
 void HostnicRequester::take_response_error(SendQueue& queue, const QpStatusSnapshot& snapshot) {
-  for (uint32_t i = queue.head(); i != queue.tail() && queue.wqe(i).started; ++i) {
-    const Wqe& w = queue.wqe(i);
-    if (!is_read_or_atomic(w.op) || w.recv_sn != snapshot.response_error_read) continue;
-    const Cause cause = cause_of_local_error(snapshot.response_error);
-    fail(queue, i, cause.status, cause.vendor);
-    break;
-  }
+  const uint32_t read = ReadAnswers::find_by_number(queue, snapshot.response_error_read);
+  if (read == queue.tail()) return;
+  const Cause cause = cause_of_local_error(snapshot.response_error);
+  fail(queue, read, cause.status, cause.vendor);
 }
 
 void HostnicRequester::fail(SendQueue& queue, uint32_t index, WcStatus status,
                             VendorError vendor) const {
   if (!queue.fail(index, status, vendor)) return;
+  const SendTracker& answers = answers_.tracker();
   log_debug(
       "QP 0x%x: requests %u..%u (%u lost, transmitted to %u, front attempt %u), responses %u..%u "
       "of %u (%u lost), epoch %u, rnr %u, credit %u of %u, timeouts %u, %llu ms without progress",
       queue.qpn, requests_.una().value(), requests_.next().value(), requests_.lost_count(),
       queue.status().transmitted_psn.load(std::memory_order_relaxed),
-      requests_.attempt(requests_.una()), responses_.una().value(), responses_.next().value(),
-      next_response_psn_.value(), responses_.lost_count(), epoch_, unsigned{rnr_.any()},
+      requests_.attempt(requests_.una()), answers.una().value(), answers.next().value(),
+      answers_.end().value(), answers.lost_count(), answers_.epoch(), unsigned{rnr_.any()},
       next_recv_sn_, credit_, patience_.backoff(),
       static_cast<unsigned long long>(patience_.silence_ns() / 1'000'000));
 }

@@ -11,35 +11,22 @@
 namespace hostnic::driver {
 namespace {
 
-// How much less silence precedes a probe for answers that were pulled again: processes that have
-// just sent and received have their cores.
-constexpr uint64_t kRepullsSooner = 8;
+TimeNs quiet_since_ns(const Patience& patience, const SendTracker& requests,
+                      const SendTracker& answers) {
+  return std::max({patience.quiet_since_ns(),
+                   requests.in_flight() != 0 ? requests.last_send_ns() : 0,
+                   answers.in_flight() != 0 ? answers.last_send_ns() : 0});
+}
 
 }  // namespace
 
-uint64_t HostnicRequester::probe_ns(const DriverSettings& settings) const {
-  const uint64_t measured = rtt_.valid() ? 2 * rtt_.srtt_ns() : settings.min_rto_ns;
-  if (!misses_repulled() || !answer_rtt_.valid()) return std::max(settings.min_probe_ns, measured);
-  return std::max({settings.min_probe_ns / kRepullsSooner, measured, 2 * answer_rtt_.srtt_ns()});
-}
-
-// The silence after which something is repeated: at first by a probe.
-uint64_t HostnicRequester::repeat_ns(const SendQueue& queue) const {
-  const uint64_t rto = rto_ns(queue);
-  return may_probe() ? std::min(probe_ns(queue.host.settings()) << probes_, rto) : rto;
-}
-
-TimeNs HostnicRequester::quiet_since_ns() const {
-  return std::max({patience_.quiet_since_ns(),
-                   requests_.in_flight() != 0 ? requests_.last_send_ns() : 0,
-                   responses_.in_flight() != 0 ? responses_.last_send_ns() : 0});
-}
-
 // When the peer's silence, or its answers to what was sent later, will say something.
 TimeNs HostnicRequester::answer_deadline_ns(const SendQueue& queue) const {
-  return std::min({quiet_since_ns() + repeat_ns(queue),
+  const uint64_t repeat = probes_.repeat_ns(queue.host.settings(), rtt_, answers_, rto_ns(queue));
+  return std::min({quiet_since_ns(patience_, requests_, answers_.tracker()) + repeat,
                    requests_.reorder_deadline_ns(rtt_.srtt_ns()),
-                   responses_.reorder_deadline_ns(rtt_.srtt_ns()), patience_.over_ns(queue.attr)});
+                   answers_.tracker().reorder_deadline_ns(rtt_.srtt_ns()),
+                   patience_.over_ns(queue.attr)});
 }
 
 bool HostnicRequester::on_timer(SendQueue& queue, TimeNs now_ns) {
@@ -53,7 +40,7 @@ bool HostnicRequester::on_timer(SendQueue& queue, TimeNs now_ns) {
   }
   if (!waits_for_peer()) return true;
   requests_.detect_losses(now_ns, rtt_.srtt_ns());
-  responses_.detect_losses(now_ns, rtt_.srtt_ns());
+  answers_.detect_losses(now_ns, rtt_.srtt_ns());
   patience_.charge(queue, now_ns,
                    requests_.in_flight() != 0 ? std::optional(requests_.una()) : std::nullopt,
                    rto_ns(queue));
@@ -61,11 +48,11 @@ bool HostnicRequester::on_timer(SendQueue& queue, TimeNs now_ns) {
     fail(queue, queue.head(), WcStatus::kRetryExcErr, queue.why_no_answer());
     return false;
   }
-  const uint64_t repeat = repeat_ns(queue);
-  const TimeNs due_ns = quiet_since_ns() + repeat;
+  const uint64_t repeat = probes_.repeat_ns(queue.host.settings(), rtt_, answers_, rto_ns(queue));
+  const TimeNs due_ns = quiet_since_ns(patience_, requests_, answers_.tracker()) + repeat;
   if (now_ns >= due_ns && patience_.nic_has_looked(queue, now_ns, due_ns, repeat)) {
     patience_.note_fired(now_ns);
-    if (may_probe())
+    if (probes_.may_probe(answers_))
       on_probe(queue);
     else
       on_timeout(queue);
@@ -76,7 +63,7 @@ bool HostnicRequester::on_timer(SendQueue& queue, TimeNs now_ns) {
 // Repeats the last packet: the end of what was sent may be lost without anything behind it to show
 // that.
 void HostnicRequester::on_probe(SendQueue& queue) {
-  ++probes_;
+  probes_.note_probe();
   patience_.note_probe();
   ++queue.host.totals.probes;
   if (requests_.in_flight() != 0) {
@@ -84,29 +71,25 @@ void HostnicRequester::on_probe(SendQueue& queue) {
     requests_.mark_lost(last);
     if (last == requests_.una()) requests_.mark_una_lost();
   }
-  if (misses_repulled())
-    responses_.mark_first_lost(kResendsAfterTimeout);
-  else if (responses_.in_flight() != 0)
-    responses_.mark_lost(responses_.last_unacknowledged());
+  answers_.on_probe(kResendsAfterTimeout);
 }
 
 void HostnicRequester::on_timeout(SendQueue& queue) {
   patience_.note_timeout();
   ++queue.host.totals.timeouts;
   if (requests_.in_flight() != 0) request_congestion_.on_timeout();
-  if (responses_.in_flight() != 0) response_congestion_.on_timeout();
   log_debug(
       "QP 0x%x: timeout %u after %llu us: requests %u..%u (%u lost, transmitted to %u), responses "
       "%u..%u, front attempt %u",
       queue.qpn, patience_.backoff(), static_cast<unsigned long long>(rto_ns(queue) / 1000),
       requests_.una().value(), requests_.next().value(), requests_.lost_count(),
-      queue.status().transmitted_psn.load(std::memory_order_relaxed), responses_.una().value(),
-      responses_.next().value(),
+      queue.status().transmitted_psn.load(std::memory_order_relaxed),
+      answers_.tracker().una().value(), answers_.tracker().next().value(),
       requests_.in_flight() != 0 ? requests_.attempt(requests_.una()) : 0u);
   // Only the oldest unacknowledged packets go again. If the rest is lost as well, the
   // acknowledgement of these tells; if everything was just slow, nothing else is repeated.
   requests_.mark_first_lost(kResendsAfterTimeout);
-  responses_.mark_first_lost(kResendsAfterTimeout);
+  answers_.on_timeout(kResendsAfterTimeout);
 }
 
 }  // namespace hostnic::driver
