@@ -10,8 +10,9 @@
 
 namespace hostnic::memory {
 
-// Whether there is no thread but the caller and `ours`, and nothing that the kernel does in the
-// background (io_uring, AIO). This allocates nothing; false when the kernel does not tell.
+// Whether there is no thread but the caller, `ours`, and those that have ended and only wait for
+// the kernel to take them out of its list; and nothing that the kernel does in the background
+// (io_uring, AIO). This allocates nothing; false when the kernel does not tell.
 bool is_alone(std::span<const pid_t> ours);
 
 }  // namespace hostnic::memory
