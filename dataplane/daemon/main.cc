@@ -21,7 +21,7 @@
 #include "dataplane/daemon/log.h"
 #include "dataplane/daemon/observe/metrics_listener.h"
 #include "dataplane/daemon/observe/telemetry.h"
-#include "dataplane/daemon/server.h"
+#include "dataplane/daemon/server/server.h"
 #include "dataplane/daemon/start/eal.h"
 #include "dataplane/daemon/start/options.h"
 #include "dataplane/daemon/start/service_manager.h"

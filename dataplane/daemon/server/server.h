@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // The control thread: accepts connections, answers lists and commands, hands opened devices to
 // their session threads, and serves the prompt and signals. Everything that changes hostnicd as a
-// whole happens here, so commands need no locks among themselves.
+// whole happens here, so commands need no locks among themselves. Split over server.cc (the loop,
+// begin and end), connections.cc, requests.cc and sessions.cc.
 #pragma once
 
 #include <sys/socket.h>
@@ -49,6 +50,8 @@ class ControlServer {
 
  private:
   using TimePoint = std::chrono::steady_clock::time_point;
+  // Lines that say what is used up come that seldom: it comes and goes while little is left.
+  static constexpr std::chrono::seconds kLinesEvery{60};
   // A connection that has not opened a device.
   struct Connection {
     UniqueFd socket;
@@ -60,12 +63,26 @@ class ControlServer {
   };
   using Connections = std::list<Connection>;
 
+  // Functions in connections.cc.
+  static UserShares::Limits connections_for(uint64_t descriptors);
+  static uint64_t descriptor_limit();
+  void watch(int fd) { static_cast<void>(try_watch(fd)); }
+  bool try_watch(int fd);
   void accept_connections(size_t listener);
   void make_room(std::optional<uint32_t> stranger);
   void remove_one();
   void remove(Connections::iterator connection);
+  void accept_one_without_descriptor(size_t listener);
+
+  // Functions in sessions.cc: devices that are opened, and their end.
+  bool open_session(Connection& connection);
+  std::string why_no_session(uint32_t uid) const;
   bool hold(Connection& connection);
   void serve_waiting();
+  void note_limit(const Connection& connection, const std::string& limit);
+  void reap_sessions();
+
+  // Functions in requests.cc.
   // Serves a request; returns false if the connection is to be closed (or was handed over).
   bool serve_connection(Connection& connection);
   bool answer_list(const Connection& connection);
@@ -75,10 +92,7 @@ class ControlServer {
   void end_capture(std::list<std::unique_ptr<Capture>>::iterator capture);
   bool answer_text(const Connection& connection, const std::string& text);
   void open_cm(Connection& connection, OpenCmRequest request);
-  bool open_session(Connection& connection);
-  std::string why_no_session(uint32_t uid) const;
-  void accept_one_without_descriptor(size_t listener);
-  void reap_sessions();
+
   void handle(int fd);
   int wait_ms();
   void look_at_sessions();
