@@ -3,6 +3,10 @@
 
 #include <sys/mman.h>
 
+#include <mutex>
+#include <new>
+#include <string_view>
+
 #include "verbs-shim/memory/numbered_entries.h"
 #include "verbs-shim/memory/raw_memory.h"
 
@@ -16,13 +20,38 @@
 namespace hostnic::memory {
 namespace {
 
-// Writes "/proc/self/task/TID/syscall", with its terminator.
-void name_file(char* to, int thread) {
-  constexpr char kFolder[] = "/proc/self/task/", kFile[] = "/syscall";
+// Held while a discard is settled, and while an event is read.
+constinit std::mutex reading;
+
+// Reads /proc/self/task/TID/`file`, as much of it as there is room for. Returns the number of
+// bytes.
+template <size_t kLength>
+size_t read_of_thread(int thread, std::string_view file, char (&text)[kLength]) {
+  constexpr std::string_view kFolder = "/proc/self/task/";
   constexpr size_t kMostDigits = 10;
-  std::memcpy(to, kFolder, sizeof(kFolder) - 1);
-  char* const digits = to + sizeof(kFolder) - 1;
-  std::memcpy(std::to_chars(digits, digits + kMostDigits, thread).ptr, kFile, sizeof(kFile));
+  char path[64] = {};
+  std::memcpy(path, kFolder.data(), kFolder.size());
+  char* const digits = path + kFolder.size();
+  std::memcpy(std::to_chars(digits, digits + kMostDigits, thread).ptr, file.data(), file.size());
+  const int fd = open(path, O_RDONLY | O_CLOEXEC);
+  if (fd < 0) return 0;  // it has ended
+  const ssize_t got = read(fd, text, kLength);
+  close(fd);
+  return got > 0 ? static_cast<size_t>(got) : 0;
+}
+
+bool read_call(int thread, BlockedCall& call) {
+  char line[256];
+  const size_t got = read_of_thread(thread, "/syscall", line);
+  return got > 0 && parse_blocked_call(line, line + got, call);
+}
+
+// Whether a thread waits until an event is read. Where the kernel names no function ("0") it may.
+bool waits_for_event(int thread) {
+  char name[64];
+  const std::string_view function(name, read_of_thread(thread, "/wchan", name));
+  return function.empty() || function == "0" ||
+         function.find("userfaultfd") != std::string_view::npos;
 }
 
 // Whole pages from an address on. Returns false for what no call takes.
@@ -76,16 +105,23 @@ void for_each_blocked_call(SettleCall* settle, const EventReader& reader) {
   const auto self = static_cast<int>(syscall(SYS_gettid));
   for_each_number("/proc/self/task", [&](int thread) {
     if (thread == self) return true;
-    char path[64], line[256];
-    name_file(path, thread);
-    const int fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0) return true;  // it has ended
-    const ssize_t got = read(fd, line, sizeof(line));
-    close(fd);
     BlockedCall call;
-    if (got > 0 && parse_blocked_call(line, line + got, call)) settle(call, reader);
+    if (!read_call(thread, call)) return true;
+    if (uint64_t start = 0, end = 0; !is_discard(call, start, end)) {
+      settle(call, reader);
+      return true;
+    }
+    const std::lock_guard lock(reading);
+    if (waits_for_event(thread) && read_call(thread, call)) settle(call, reader);
     return true;
   });
 }
+
+ssize_t read_events_of(int userfault, void* to, size_t length_bytes) {
+  const std::lock_guard lock(reading);
+  return read(userfault, to, length_bytes);
+}
+
+void forget_readers() { new (&reading) std::mutex; }
 
 }  // namespace hostnic::memory

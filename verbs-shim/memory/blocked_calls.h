@@ -4,6 +4,9 @@
 // the thread that reads it looks here before, and settles the call.
 #pragma once
 
+#include <sys/types.h>
+
+#include <cstddef>
 #include <cstdint>
 
 namespace hostnic::memory {
@@ -23,8 +26,21 @@ struct EventReader {
 // Settles a call before the thread that waits in it goes on.
 using SettleCall = void(const BlockedCall& call, const EventReader& reader);
 
-// Calls settle() for each such thread but the calling one. Needs no memory and no lock.
+// Calls settle() for each such thread but the calling one. Needs no memory. For a discard it holds
+// what read_events_of() waits for, and the thread is known to wait for an event: otherwise
+//   1. the thread discards, and its event has been read: it waits for the address space's lock;
+//      or its event is another reader's to read
+//   2. this reader, which has another event to read, sees it in its call, and has to wait for a
+//      processor
+//   3. the thread goes on, its call ends, and it writes to the page
+//   4. this reader makes zeros of what the thread wrote.
 void for_each_blocked_call(SettleCall* settle, const EventReader& reader);
+
+// As read(), for the events of discards: reading one lets its thread go on.
+ssize_t read_events_of(int userfault, void* to, size_t length_bytes);
+
+// Called in a forked child, which has none of the readers.
+void forget_readers();
 
 // Parses one line of /proc/self/task/TID/syscall. Returns false if the thread waits in no call, or
 // the line ends before the call's last argument.

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "verbs-shim/base/own_descriptors.h"
+#include "verbs-shim/memory/blocked_calls.h"
 #include "verbs-shim/memory/critical.h"
 
 namespace hostnic::memory {
@@ -144,6 +145,7 @@ void Forks::forget_parent() {
   state_.mirror_watch.forget_parent();
   state_.revoker.forget_parent();
   state_.late.forget_parent();
+  forget_readers();
   state_.own_threads.clear();
   state_.parked = state_.wants_home = false;
   for (std::atomic<int>* fd : {&state_.mem_fd, &state_.mirror_fd}) {

@@ -15,12 +15,13 @@
 
 namespace hostnic::memory {
 
-int LateFill::start(const Descriptors& descriptors, Tell tell, SettleCall* settle) {
+int LateFill::start(const Descriptors& descriptors, Tell tell, SettleCall* settle, Lost lost) {
   if (runs()) return 0;
   if (state_.load(std::memory_order_acquire) == State::kFailed) return start_error_;
   given_ = descriptors;
   tell_ = tell;
   settle_ = settle;
+  lost_ = lost;
   int error = make_map();
   if (error == 0)
     error = start_background_thread(

@@ -32,6 +32,9 @@ class LateFill {
  public:
   // Called by the thread when nothing of some memory lies aside any more.
   using Tell = void (*)();
+  // Called by the thread when pages that lay aside are nowhere any more: the program has unmapped
+  // their addresses there. Its own accesses raise SIGBUS; who has a key is to be refused.
+  using Lost = void (*)(uint64_t start, uint64_t end);
 
   // What the thread works with; all may be closed once it has started.
   struct Descriptors {
@@ -43,7 +46,8 @@ class LateFill {
   // Starts the thread. Not in the registrar's critical section. `settle` is called from it as
   // described in blocked_calls.h. Returns 0 or an errno value: EPERM where there is no full
   // userfaultfd, EINVAL where the kernel can't take pages out (before Linux 6.8).
-  int start(const Descriptors& descriptors, Tell tell, SettleCall* settle = nullptr);
+  int start(const Descriptors& descriptors, Tell tell, SettleCall* settle = nullptr,
+            Lost lost = nullptr);
   // Makes zeros of what lies aside in [start, end), whole pages. Called from the thread only.
   void drop(uint64_t start, uint64_t end);
   // Whether the mirror is mapped at an address only because the thread copies there.
@@ -172,7 +176,7 @@ class LateFill {
   const Aside* find(uint64_t va) const;
   Slice& slice(const Aside& aside, uint64_t va) const { return map_[aside.slot(va)]; }
 
-  // Functions in late_fill_thread.cc and late_fill_orders.cc: the thread.
+  // Functions in late_fill_thread.cc, late_fill_orders.cc and late_fill_pages.cc: the thread.
   void run();
   int open_descriptors();
   int reserve_window();
@@ -195,8 +199,12 @@ class LateFill {
   bool map_transit() const;
   void unmap_transit() const;
   int take_out(uint64_t to, uint64_t from, uint64_t& length);
-  void put_in(uint64_t at, uint64_t source, uint64_t length);
+  int put_in(uint64_t at, uint64_t source, uint64_t length, uint64_t& done);
   int copy_into_file(uint64_t page, uint64_t source) const;
+  void put_back(uint64_t stash, uint64_t transit, uint64_t length) const;
+  bool is_lost(uint64_t page, uint64_t source) const;
+  void lose(uint64_t page);
+  static void let_others_run(int tries);
   int fill_all(uint64_t start, uint64_t end);
   void mark(uint64_t start, uint64_t end, SliceState from, SliceState to);
   void settle(const Aside& aside, uint64_t start);
@@ -214,6 +222,7 @@ class LateFill {
   Descriptors given_;
   Tell tell_ = nullptr;
   SettleCall* settle_ = nullptr;
+  Lost lost_ = nullptr;
   Aside asides_[kMaxAsides];
 
   // The process's fill map.

@@ -2,7 +2,6 @@
 // Orders of the registrar's, carried out by the thread of late filling, and its list of what lies
 // aside.
 #include <linux/userfaultfd.h>
-#include <sched.h>
 #include <sys/ioctl.h>
 
 #include <algorithm>
@@ -11,6 +10,11 @@
 #include "verbs-shim/memory/late_fill.h"
 
 namespace hostnic::memory {
+namespace {
+
+constexpr int kBellTries = 200;
+
+}  // namespace
 
 // Carries out the order that is due, if it has not been carried out: who ordered may ring twice.
 // Returns false when the thread is to end; it may not touch its members then.
@@ -31,9 +35,11 @@ bool LateFill::obey() {
     }
     done_.store(number, std::memory_order_release);
   }
-  while (ioctl(fd, UFFDIO_ZEROPAGE, &page) != 0 && errno == EAGAIN) {
-    read_events();
-    sched_yield();
+  // Who is woken and finds no page rings again: the thread does what else is due in between.
+  for (int tries = 0; tries < kBellTries && ioctl(fd, UFFDIO_ZEROPAGE, &page) != 0; tries++) {
+    if (errno == EEXIST) break;
+    if (errno == EAGAIN) read_events();
+    let_others_run(tries);
   }
   wake(bell_, bell_ + kPageBytes);
   return true;

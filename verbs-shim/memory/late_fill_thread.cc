@@ -11,10 +11,8 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
-#include <utility>
 
 #include "verbs-shim/memory/late_fill.h"
-#include "verbs-shim/memory/page_mover.h"
 
 #ifndef USERFAULTFD_IOC_NEW
 #define USERFAULTFD_IOC_NEW _IO(0xAA, 0x00)
@@ -34,11 +32,7 @@ constexpr int64_t kLongestRestNs = 2'000'000;
 constexpr int64_t kNextOrderNs = 500'000, kLongestOrdersNs = 50'000'000;
 constexpr int64_t kEagerNs = 10'000'000;     // no rest for so long after a slice was wanted
 constexpr uint64_t kStackBytes = 512 << 10;  // of background_thread.cc
-constexpr int kTries = 1000, kFillTries = 200;
-// A change of mappings that has been read ends when its thread runs, which others may keep from
-// that.
-constexpr int kYields = 100;
-constexpr int64_t kPauseNs = 100'000;
+constexpr int kFillTries = 200;
 
 int64_t now_ns(clockid_t clock = CLOCK_MONOTONIC) {
   timespec now{};
@@ -50,8 +44,6 @@ void sleep_ns(int64_t ns) {
   const timespec pause{0, ns};
   nanosleep(&pause, nullptr);
 }
-
-void let_others_run(int tries) { tries < kYields ? void(sched_yield()) : sleep_ns(kPauseNs); }
 
 }  // namespace
 
@@ -168,7 +160,7 @@ void LateFill::read_events() {
     // The thread whose call is to be settled goes on once its event has been read.
     if (settle_ != nullptr && change_is_due())
       for_each_blocked_call(settle_, {own_mirror_fd_, own_watch_fd_, true});
-    if (read(fd_, &event, sizeof(event)) != static_cast<ssize_t>(sizeof(event))) return;
+    if (read_events_of(fd_, &event, sizeof(event)) != static_cast<ssize_t>(sizeof(event))) return;
     if (event.event == UFFD_EVENT_PAGEFAULT) {
       want(event.arg.pagefault.address);
     } else if (event.event == UFFD_EVENT_REMAP) {
@@ -280,34 +272,47 @@ uint64_t LateFill::next_in_state(SliceState state, uint64_t from, const Aside*& 
 // 0, or an errno value: then the slice stays aside, in part if it says so.
 int LateFill::fill_slice(const Aside& aside, uint64_t start, Pages pages) {
   const uint64_t end = start + kSliceBytes;
-  bool takes_out = aside.takes_out && map_transit(), busy = false;
+  bool takes_out = aside.takes_out;
+  int left = takes_out && !map_transit() ? ENOMEM : 0;  // why something is left
   if (takes_out) copying_ = start;
-  for (uint64_t at = start; at < end;) {
-    uint64_t length = end - at, source = at + aside.stash_delta;
+  for (uint64_t at = start; at < end && left != ENOMEM;) {
+    const uint64_t stash = at + aside.stash_delta;
+    uint64_t length = end - at, source = stash, done = 0;
     if (takes_out) {
       const uint64_t transit = window_ + (at - start);
-      const int error = take_out(transit, source, length);
+      int error = take_out(transit, source, length);
+      if (error == ENOENT) error = take_out(transit, source, length = kPageBytes);  // not whole
       if (error == EINVAL) {
         takes_out = false;  // memory that the kernel can't move
       } else if (error == EAGAIN) {
-        busy = true;  // all of it, until later
+        left = EBUSY;  // all of it, until later
         break;
-      } else if (error != 0) {
-        busy = true;
+      } else if (error != 0 && !is_lost(at, stash)) {
+        left = EBUSY;
         at += kPageBytes;
         continue;
-      } else {
+      } else if (error == 0) {
         source = transit;
       }
     }
-    put_in(at, source, length);
-    at += length;
+    const int error = put_in(at, source, length, done);
+    at += done;
+    if (error == 0) continue;
+    if (source != stash) {
+      put_back(stash + done, source + done, length - done);
+    } else if (is_lost(at, stash + done)) {
+      lose(at);
+      at += kPageBytes;
+      continue;
+    }
+    left = error;
+    break;
   }
   copying_ = 0;
   if (aside.takes_out) unmap_transit();
-  if (busy) {
+  if (left != 0) {
     slice(aside, start).store(kPartly);
-    return EBUSY;
+    return left;
   }
   if (pages == Pages::kHuge) collapse(start);
   settle(aside, start);
@@ -319,92 +324,6 @@ int LateFill::fill_slice(const Aside& aside, uint64_t start, Pages pages) {
 void LateFill::collapse(uint64_t start) {
   if (!no_huge_pages_ && raw_madvise(pointer(start), kSliceBytes, MADV_COLLAPSE) != 0)
     no_huge_pages_ = errno == EINVAL;
-}
-
-// Maps the place to which pages leave, anew each time: page tables left there would split huge
-// pages. It must not stop first touches: the kernel reads holes there on this thread.
-bool LateFill::map_transit() const {
-  if (map_without_pages(pointer(window_), kSliceBytes) == MAP_FAILED) return false;
-  raw_madvise(pointer(window_), kSliceBytes, MADV_DONTFORK);
-  uffdio_register request{};
-  request.range = {window_, kSliceBytes};
-  request.mode = UFFDIO_REGISTER_MODE_WP;
-  return ioctl(fd_, UFFDIO_REGISTER, &request) == 0;
-}
-
-void LateFill::unmap_transit() const {
-  raw_mmap(pointer(window_), kSliceBytes, PROT_NONE,
-           MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
-}
-
-// Moves pages from the stash, up to `length`, which becomes what has moved. Returns 0, EBUSY for a
-// page that is in the hands of a device, EAGAIN while mappings change, or another errno value; then
-// nothing has moved.
-int LateFill::take_out(uint64_t to, uint64_t from, uint64_t& length) {
-  const PageMover mover(fd_, own_pagemap_fd_);
-  bool own = false;
-  for (int tries = 0; tries < kTries; tries++) {
-    uint64_t moved = 0;
-    const int error = mover.move_some(to, from, length, moved);
-    if (error == 0) {
-      length = moved;
-      return 0;
-    }
-    if (error == EAGAIN || error == EINTR) {
-      read_events();
-      let_others_run(tries);
-    } else if (error == EBUSY && !std::exchange(own, true)) {
-      // What a forked child shares becomes the program's own by a write.
-      raw_madvise(pointer(from), kPageBytes, MADV_POPULATE_WRITE);
-    } else {
-      return error;
-    }
-  }
-  return EAGAIN;
-}
-
-// A page that is in the mirror is never copied again: the program may have written to it. It does
-// not fail: the pages would be lost.
-void LateFill::put_in(uint64_t at, uint64_t source, uint64_t length) {
-  uint64_t most = length;  // one page at a time where the place is no longer whole
-  for (uint64_t done = 0; done < length;) {
-    uffdio_copy copy{};
-    copy.dst = at + done;
-    copy.src = source + done;
-    copy.len = std::min(most, length - done);
-    int error = ioctl(fd_, UFFDIO_COPY, &copy) == 0 ? 0 : errno;
-    if (error == 0 || copy.copy > 0) {
-      done += static_cast<uint64_t>(copy.copy);
-      continue;
-    }
-    const bool alone = copy.len == kPageBytes;
-    if (error == ENOENT && alone) error = copy_into_file(at + done, source + done);
-    if (error == ENOENT && !alone) {
-      most = kPageBytes;
-    } else if (error == EAGAIN) {
-      read_events();
-      sched_yield();
-    } else if (error == ENOMEM || error == EINTR) {
-      sleep_ns(kRetryNs);
-    } else {
-      done += kPageBytes;  // it is there, or can't be read: the program unmapped the stash
-    }
-  }
-}
-
-int LateFill::copy_into_file(uint64_t page, uint64_t source) const {
-  const auto offset = static_cast<off_t>(page);
-  if (lseek(own_mirror_fd_, offset, SEEK_DATA) == offset) return 0;
-  if (pwrite(own_mirror_fd_, pointer(source), kPageBytes, offset) == kPageBytes) return 0;
-  if (errno != EFBIG) return errno;
-  // The program limits the size of files that it writes.
-  void* to = raw_mmap(pointer(window_ + kSliceBytes), kPageBytes, PROT_READ | PROT_WRITE,
-                      MAP_SHARED | MAP_NORESERVE | MAP_FIXED, own_mirror_fd_, offset);
-  if (to == MAP_FAILED) return ENOMEM;
-  std::memcpy(to, pointer(source), kPageBytes);
-  raw_mmap(to, kPageBytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1,
-           0);
-  return 0;
 }
 
 int LateFill::fill_all(uint64_t start, uint64_t end) {

@@ -107,7 +107,8 @@ bool MappingWatch::read_events() {
   for (;;) {
     uffd_msg events[kEventsAtOnce];
     if (settle_ != nullptr) for_each_blocked_call(settle_, {-1, fd_, false});
-    const ssize_t got = read(fd_, events, at_once * sizeof(events[0]));
+    const ssize_t got = settle_ != nullptr ? read_events_of(fd_, events, sizeof(events[0]))
+                                           : read(fd_, events, sizeof(events));
     const int error = errno;
     const size_t count = got > 0 ? static_cast<size_t>(got) / sizeof(events[0]) : 0;
     MappingChange changes[kEventsAtOnce];

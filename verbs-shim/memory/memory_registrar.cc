@@ -277,7 +277,15 @@ void MemoryRegistrar::start_late_fill() {
       descriptors, [] { process().look_for_filled(); },
       [](const BlockedCall& call, const EventReader& reader) {
         process().bare_calls_.settle(call, reader);
-      });
+      },
+      [](uint64_t start, uint64_t end) { process().refuse(start, end); });
+}
+
+// Has keys lead where the program's own accesses go: to an error. For any thread.
+void MemoryRegistrar::refuse(uint64_t start, uint64_t end) {
+  const uint64_t change = state_.revoker.begin_change();
+  const MappingChange part{{start, end - start, MemoryChangeKind::kOutside, 0, 0}, /*noted=*/true};
+  state_.revoker.end_change(change, &part, 1);
 }
 
 void MemoryRegistrar::bring_late(uint64_t va, uint64_t length_bytes) {

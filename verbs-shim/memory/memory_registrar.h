@@ -135,6 +135,7 @@ class MemoryRegistrar {
   Failure add_locked(Request& request, Described& described);
   int start_threads();
   void start_late_fill();
+  void refuse(uint64_t start, uint64_t end);
   void open_own_memory_locked();
   void bring_late(uint64_t va, uint64_t length_bytes);
   void forget_parent();

@@ -1,14 +1,30 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // MADV_DONTNEED of migrated pages, by the C library or by a bare system call: the program reads
 // zeros afterwards, as from any private memory, and so does who has a key.
+#include <fcntl.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <linux/userfaultfd.h>
+#include <poll.h>
+#include <sys/ioctl.h>
+#include <sys/prctl.h>
 #include <sys/syscall.h>
 
+#include <atomic>
+#include <chrono>
+#include <cstddef>
 #include <cstring>
+#include <iterator>
 #include <string_view>
+#include <thread>
 
 #include "tests/unit/memory/testing.h"
 #include "verbs-shim/memory/blocked_calls.h"
 #include "verbs-shim/memory/raw_memory.h"
+
+#ifndef UFFD_USER_MODE_ONLY
+#define UFFD_USER_MODE_ONLY 1
+#endif
 
 namespace hostnic::memory_testing {
 namespace {
@@ -30,6 +46,111 @@ TEST(BlockedCalls, DiscardsAreToldFromOtherCalls) {
         "28 0x7000 0x0 0x4 0x0 0x0 0x0 0x0 0x0\n", "28 0xfffffffffffff000 0x2000 0x4 0x0\n",
         "28 0x7000", ""})
     EXPECT_FALSE(parse(other, start, end)) << other;
+}
+
+// A thread that discards a page of which a userfaultfd reports.
+class ReportedDiscard {
+ public:
+  ReportedDiscard() {
+    uffdio_api api{};
+    api.api = UFFD_API;
+    api.features = UFFD_FEATURE_EVENT_REMOVE;
+    uffdio_register request{};
+    request.range = {page_.va(), kPage};
+    request.mode = UFFDIO_REGISTER_MODE_MISSING;
+    if (fd_ < 0 || ioctl(fd_, UFFDIO_API, &api) != 0 || ioctl(fd_, UFFDIO_REGISTER, &request) != 0)
+      return;
+    thread_ = std::thread([this] {
+      memory::raw_madvise(page_.data(), kPage, MADV_DONTNEED);
+      returned = true;
+    });
+    pollfd readable{fd_, POLLIN, 0};
+    while (poll(&readable, 1, -1) < 0) continue;
+  }
+  ~ReportedDiscard() {
+    if (thread_.joinable()) thread_.join();
+    if (fd_ >= 0) close(fd_);
+  }
+  bool works() const { return thread_.joinable(); }
+  int fd() const { return fd_; }
+  static bool is(const memory::BlockedCall& call) {
+    uint64_t start = 0, end = 0;
+    return memory::is_discard(call, start, end);
+  }
+
+  static inline std::atomic<bool> returned{false}, settled{false};
+
+ private:
+  int fd_ =
+      static_cast<int>(syscall(SYS_userfaultfd, O_CLOEXEC | O_NONBLOCK | UFFD_USER_MODE_ONLY));
+  Buffer page_{kPage};
+  std::thread thread_;
+};
+
+// Zeros that come when the call is over would hit what the thread has written since. Another
+// reader's event is read while this one, which has seen the call, waits for a processor.
+TEST(BlockedCalls, ADiscardIsNotOverBeforeItIsSettled) {
+  in_child([] {
+    ReportedDiscard discard;
+    if (!discard.works()) return;
+    std::thread looks([] {
+      memory::for_each_blocked_call(
+          [](const memory::BlockedCall& call, const memory::EventReader&) {
+            if (!ReportedDiscard::is(call)) return;
+            ReportedDiscard::settled = true;
+            std::this_thread::sleep_for(std::chrono::milliseconds(300));
+            EXPECT_FALSE(ReportedDiscard::returned);
+          },
+          {});
+    });
+    while (!ReportedDiscard::settled) std::this_thread::yield();
+    uffd_msg event;
+    EXPECT_EQ(static_cast<ssize_t>(sizeof(event)),
+              memory::read_events_of(discard.fd(), &event, sizeof(event)));
+    looks.join();
+  });
+}
+
+// Has madvise() of the calling thread wait for an answer. Returns the descriptor for that, or -1.
+int withhold_madvise() {
+  sock_filter look[] = {
+      BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
+      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_madvise, 0, 1),
+      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_USER_NOTIF),
+      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+  };
+  const sock_fprog program{std::size(look), look};
+  prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
+  return static_cast<int>(
+      syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, SECCOMP_FILTER_FLAG_NEW_LISTENER, &program));
+}
+
+// Its event may have been read: it waits for something else, after which it may write there.
+TEST(BlockedCalls, ADiscardThatWaitsForNoEventIsNotSettled) {
+  in_child([] {
+    static std::atomic<int> listener{-2}, settled{0};
+    Buffer page(kPage);
+    std::thread discards([&] {
+      listener = withhold_madvise();
+      if (listener >= 0) memory::raw_madvise(page.data(), kPage, MADV_DONTNEED);
+    });
+    while (listener == -2) std::this_thread::yield();
+    seccomp_notif call{};
+    if (listener >= 0 && ioctl(listener, SECCOMP_IOCTL_NOTIF_RECV, &call) == 0) {
+      memory::for_each_blocked_call(
+          [](const memory::BlockedCall& each, const memory::EventReader&) {
+            settled += ReportedDiscard::is(each);
+          },
+          {});
+      EXPECT_EQ(0, settled);
+      seccomp_notif_resp answer{};
+      answer.id = call.id;
+      answer.flags = SECCOMP_USER_NOTIF_FLAG_CONTINUE;
+      EXPECT_EQ(0, ioctl(listener, SECCOMP_IOCTL_NOTIF_SEND, &answer));
+    }
+    if (listener >= 0) close(listener);  // the end of a thread discards its stack
+    discards.join();
+  });
 }
 
 using Madvise = int (*)(void*, size_t, int);

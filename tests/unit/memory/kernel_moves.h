@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What tests have the kernel do when it moves pages (UFFDIO_MOVE); page_mover_test.cc leads the
-// calls there.
+// What tests have the kernel do when it moves pages (UFFDIO_MOVE), and when it puts pages in;
+// page_mover_test.cc leads the calls there.
 #pragma once
 
 #include <atomic>
@@ -16,6 +16,9 @@ struct KernelMoves {
   // The kernel refuses so many moves.
   std::atomic<int> refusals{0};
   std::atomic<int> refusal{0};  // errno
+  // As above, of UFFDIO_COPY and of UFFDIO_ZEROPAGE.
+  std::atomic<int> copy_refusals{0}, copy_refusal{0};
+  std::atomic<int> zero_refusals{0}, zero_refusal{0};
 };
 inline KernelMoves kernel_moves;
 

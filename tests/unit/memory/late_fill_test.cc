@@ -74,7 +74,7 @@ struct Late {
 };
 
 template <class Body>
-void with_slices(size_t count, Body body) {
+void with_slices(size_t count, Body body, LateFill::Lost lost = nullptr) {
   in_child([&] {
     auto mirror = create_mirror();
     ASSERT_TRUE(mirror.has_value()) << mirror.error();
@@ -83,7 +83,8 @@ void with_slices(size_t count, Body body) {
     if (!late.stops.open(-1) || late.stops.mode() != memory::UserfaultMode::kFull) return;
     late.fill.copy_only_wanted();
     const int pagemap = open("/proc/self/pagemap", O_RDONLY | O_CLOEXEC);
-    ASSERT_EQ(0, late.fill.start({.mirror = *mirror, .pagemap = pagemap}, [] {}));
+    ASSERT_EQ(0, late.fill.start(
+                     {.mirror = *mirror, .pagemap = pagemap}, [] {}, nullptr, lost));
     close(pagemap);
     Slices slices(count);
     body(late, slices);
@@ -126,6 +127,79 @@ TEST(LateFill, CopiesLaterWhatCanNotMoveNow) {
     EXPECT_EQ(0u, Slices::wrong_pages(slices.start(), slices.end()));
     EXPECT_EQ(0, kernel_moves.refusals);
   });
+}
+
+// The kernel says no, and nothing else: the contents get to their place in another way.
+TEST(LateFill, LosesNoPageThatTheKernelDoesNotPutIn) {
+  for (const int error : {EFAULT, EINVAL, ENOENT, EIO})
+    with_slices(2, [=](Late& late, Slices& slices) {
+      late.move_aside(slices);
+      kernel_moves.copy_refusal = error;
+      kernel_moves.copy_refusals = 100;
+      EXPECT_EQ(0u, Slices::wrong_pages(slices.start(), slices.end())) << std::strerror(error);
+      EXPECT_EQ(0, kernel_moves.copy_refusals);
+    });
+}
+
+// The order ends and says why; what had left the stash by then is not lost, and comes later.
+TEST(LateFill, KeepsWhatItCanNotPutIn) {
+  for (const int error : {ENOMEM, EAGAIN, EINTR})
+    with_slices(2, [=](Late& late, Slices& slices) {
+      late.move_aside(slices);
+      memory::raw_madvise(memory::pointer(slices.start() + late.stash_delta + kPage), kPage,
+                          MADV_DONTNEED);  // nobody has ever written there
+      kernel_moves.copy_refusal = error;
+      kernel_moves.copy_refusals = INT32_MAX;
+      EXPECT_EQ(error, late.fill.fill(slices.slice(1), slices.end())) << std::strerror(error);
+      EXPECT_TRUE(late.fill.any_unfilled(slices.slice(1), slices.end()));
+      EXPECT_EQ(0u, late.filled(slices));
+      kernel_moves.copy_refusals = 0;
+      EXPECT_EQ(0, late.fill.fill(slices.start(), slices.end()));
+      EXPECT_EQ(1u, Slices::wrong_pages(slices.start(), slices.end()));
+      EXPECT_EQ(0u, Slices::word(slices.start() + kPage));
+    });
+}
+
+// Who has ordered waits for the bell's page, and nobody else waits for that.
+TEST(LateFill, ServesOthersWhileTheBellCanNotBeAnswered) {
+  with_slices(2, [](Late& late, Slices& slices) {
+    late.move_aside(slices);
+    kernel_moves.zero_refusal = EAGAIN;
+    kernel_moves.zero_refusals = INT32_MAX;
+    std::thread orders([&] { late.fill.fill(slices.start(), slices.slice(1)); });
+    while (kernel_moves.zero_refusals == INT32_MAX) std::this_thread::yield();
+    EXPECT_EQ(0u, Slices::wrong_pages(slices.slice(1), slices.end()));
+    kernel_moves.zero_refusals = 0;
+    orders.join();
+    EXPECT_EQ(0u, Slices::wrong_pages(slices.start(), slices.end()));
+  });
+}
+
+// A program that unmaps what is not its own: zeros would look like its data.
+TEST(LateFill, WhatIsNowhereIsAnErrorAndNotZeros) {
+  static std::atomic<uint64_t> lost_pages{0}, lost_at{0};
+  with_slices(
+      2,
+      [](Late& late, Slices& slices) {
+        late.move_aside(slices);
+        const uint64_t gone = slices.start() + 7 * kPage;
+        memory::raw_munmap(memory::pointer(gone + late.stash_delta), kPage);
+        EXPECT_EQ(0u, Slices::wrong_pages(slices.start(), gone));
+        EXPECT_EQ(0u, Slices::wrong_pages(gone + kPage, slices.end()));
+        EXPECT_EQ(1u, lost_pages);
+        EXPECT_EQ(gone, lost_at);
+        const int mem = open("/proc/self/mem", O_RDONLY);
+        char byte = 0;
+        EXPECT_EQ(-1, pread(mem, &byte, 1, static_cast<off_t>(gone)));
+        int ends[2];
+        ASSERT_EQ(0, pipe(ends));
+        EXPECT_EQ(-1, write(ends[1], memory::pointer(gone), 1));
+        for (const int each : {mem, ends[0], ends[1]}) close(each);
+      },
+      [](uint64_t start, uint64_t end) {
+        lost_at = start;
+        lost_pages += (end - start) / kPage;
+      });
 }
 
 TEST(LateFill, LosesNoWriteOfThreads) {

@@ -28,6 +28,18 @@ int __wrap_ioctl(int fd, unsigned long request, ...) {
     uint64_t to, from, length_bytes, mode;
     int64_t moved_bytes;
   };
+  if (request == UFFDIO_COPY && kernel_moves.copy_refusals > 0) {
+    kernel_moves.copy_refusals--;
+    errno = kernel_moves.copy_refusal;
+    static_cast<uffdio_copy*>(argument)->copy = -errno;
+    return -1;
+  }
+  if (request == UFFDIO_ZEROPAGE && kernel_moves.zero_refusals > 0) {
+    kernel_moves.zero_refusals--;
+    errno = kernel_moves.zero_refusal;
+    static_cast<uffdio_zeropage*>(argument)->zeropage = -errno;
+    return -1;
+  }
   if (request != _IOWR(0xAA, 0x05, Move)) return __real_ioctl(fd, request, argument);
   auto& move = *static_cast<Move*>(argument);
   if (kernel_moves.refusals > 0) {
