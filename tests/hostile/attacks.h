@@ -48,6 +48,11 @@ void take_all_regions(const Target& target);
 void take_all_devices(const Target& target);
 void connect_for_ever(const Target& target);
 
+// What costs hostnicd more than the client.
+void die_with_everything(const Target& target);
+void change_memory_for_ever(const Target& target);
+void sleep_in_crowds(const Target& target);
+
 // More than others have, among many programs; the first is one of those.
 void share_with_others(const Target& target);
 void flood(const Target& target);

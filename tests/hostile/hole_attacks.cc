@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <cstdio>
 #include <cstring>
 #include <thread>
 #include <utility>
@@ -28,6 +29,16 @@ constexpr uint64_t kPageBytes = 4096, kBytes = 4 << 20, kHugePageBytes = 2 << 20
 constexpr std::chrono::milliseconds kAgain{50};
 constexpr uint32_t kMessageBytes = 64 << 10;
 
+// How long the calling thread has waited for a processor; 0 where the kernel does not say.
+uint64_t waited_ns() {
+  unsigned long long ran = 0, waited = 0;
+  if (FILE* const file = std::fopen("/proc/thread-self/schedstat", "re"); file != nullptr) {
+    if (std::fscanf(file, "%llu %llu", &ran, &waited) != 2) waited = 0;
+    std::fclose(file);
+  }
+  return waited;
+}
+
 // Takes all pages out of a range, in a loop, until it is destroyed. Huge ones it also takes itself,
 // with all others that are free, before anybody who touches the hole can have them.
 class Puncher {
@@ -36,15 +47,23 @@ class Puncher {
     if (takes) take_all();
     thread_ = std::thread([this, at, bytes, takes] {
       while (!over_.load()) {
+        const uint64_t before = waited_ns();
         madvise(at, bytes, MADV_REMOVE);
+        longest_wait_ns_ = std::max(longest_wait_ns_, waited_ns() - before);
         if (takes) take_all();
       }
     });
   }
   ~Puncher() {
-    over_.store(true);
-    thread_.join();
+    end();
     for (void* const at : taken_) munmap(at, kHugePageBytes);
+  }
+  // Ends the punching. Returns the longest that it waited for a processor in one call, and with it,
+  // perhaps, whoever touched the hole.
+  uint64_t end() {
+    over_.store(true);
+    if (thread_.joinable()) thread_.join();
+    return longest_wait_ns_;
   }
   Puncher(const Puncher&) = delete;
   Puncher& operator=(const Puncher&) = delete;
@@ -61,6 +80,7 @@ class Puncher {
   }
 
   std::atomic<bool> over_{false};
+  uint64_t longest_wait_ns_ = 0;
   std::vector<void*> taken_;
   std::thread thread_;
 };
@@ -165,6 +185,7 @@ void punch(const Target& target, SendOp op, Pages pages, Punched punched) {
   std::fflush(stdout);
   const auto end = Clock::now() + std::chrono::seconds(target.seconds);
   unsigned devices = 0, dropped = 0, huge = 0;
+  uint64_t waited = 0;
   while (Clock::now() < end) {
     Victim victim(target, pages);
     if (victim.refused()) {
@@ -176,13 +197,15 @@ void punch(const Target& target, SendOp op, Pages pages, Punched punched) {
     const bool is_huge = victim.client().rings_in_huge_pages();
     huge += is_huge ? 1 : 0;
     const bool takes = is_huge || pages == Pages::kHuge;
-    const Puncher puncher(at, bytes, takes);
+    Puncher puncher(at, bytes, takes);
     std::this_thread::sleep_for(kAgain);
     dropped += (takes && at != victim.memory() ? victim.wake_until(end) : victim.use_until(end, op))
                    ? 1
                    : 0;
+    waited = std::max(waited, puncher.end());
   }
-  fmt::print("dropped {} of {} devices, {} with rings in huge pages\n", dropped, devices, huge);
+  fmt::print("dropped {} of {} devices, {} with rings in huge pages; waited {} us in a call\n",
+             dropped, devices, huge, waited / 1000);
 }
 
 }  // namespace
@@ -216,7 +239,7 @@ void punch_arena(const Target& target) {
 // Slices that are said to be filled, and have no page: each access would make one.
 void declare_filled(const Target& target) {
   target.become();
-  constexpr uint64_t kVa = uint64_t{1} << 45, kSlices = 64;
+  constexpr uint64_t kVa = uint64_t{1} << 45, kSlices = 256;
   fmt::print("declares\n");
   std::fflush(stdout);
   const auto end = Clock::now() + std::chrono::seconds(target.seconds);

@@ -156,6 +156,13 @@ int RawClient::deregister_memory(uint32_t lkey) {
   return ask_about(ControlKind::kDeregisterMr, lkey);
 }
 
+int RawClient::change_memory(const MemoryChange& change) {
+  need(send_request(socket_.get(), ControlKind::kChangeMemory, bytes_of(change)),
+       "sending a change of memory");
+  const auto reply = receive_reply(socket_.get());
+  return reply ? reply->header.error : EPIPE;
+}
+
 int RawClient::ask_about(ControlKind kind, uint32_t lkey) {
   static_assert(sizeof(DeregisterMrRequest) == sizeof(lkey));
   static_assert(sizeof(MemoryFilledRequest) == sizeof(lkey));

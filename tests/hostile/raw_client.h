@@ -11,6 +11,7 @@
 
 #include "protocol/hostif/control_socket.h"
 #include "protocol/hostif/descriptors.h"
+#include "protocol/hostif/memory_region.h"
 #include "protocol/hostif/segment_memory.h"
 #include "verbs-shim/driver/segment_map.h"
 
@@ -64,6 +65,9 @@ class RawClient {
 
   // Says that a late region's slices are filled. Returns 0 or an errno value.
   int say_filled(uint32_t lkey);
+
+  // Says what has become of memory. Returns 0 or an errno value.
+  int change_memory(const MemoryChange& change);
 
   // Deregisters it and waits until hostnicd has nothing of it. Returns 0 or an errno value.
   int deregister_memory(uint32_t lkey);

@@ -18,12 +18,14 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from pathlib import Path
 from typing import Callable, Optional
 
 sys.path[:0] = [str(Path(__file__).resolve().parents[1] / name) for name in ("lab", "tools")]
 import huge_pages  # noqa: E402
+import memory_group  # noqa: E402
 from harness import remove_left_directories  # noqa: E402
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -39,6 +41,9 @@ CROWD_WARM_UP_S, CROWD_S, CROWD_INTERVALS, LEAST_SHARE = 1, 3, 3, 0.8
 REGISTERED_MB, FEW_REGISTERED_MB = 2048, 256
 # The longest that an lcore may be busy with one thing while others wait, in its own time.
 LONGEST_TURN_MS = 100
+# What hostnicd may take from its start on, in MiB: packet buffers that it had not used before, and half of
+# what an attack could have it make.
+LITTLE_MB = 256
 HONEST = ["--rounds", "6", "--max-bytes", "1m", "--timeout-seconds", "30"]
 
 
@@ -58,7 +63,8 @@ class Case:
     quick: bool = True
     # The attack goes on until the honest programs are done.
     holds: bool = False
-    # The lcore may sleep for as long as a call of the attacker's lasts, who may be kept from a processor.
+    # The lcore sleeps until a call of the attacker's is over, who may be kept from a processor, and for
+    # others of hostnicd's threads, who may be, too: that is nobody's doing here.
     sleeps: bool = False
     # hostnicd has been told to end.
     ends: bool = False
@@ -68,6 +74,8 @@ class Case:
     namespace: tuple = ()
     # How many huge pages are reserved meanwhile.
     huge_pages: int = 0
+    # How much memory hostnicd may take from its start on, in MiB; 0: as much as there is.
+    memory_mb: int = 0
     # What else than an attack beside honest programs.
     runs: Optional[Callable] = None
 
@@ -95,8 +103,17 @@ CASES = [
     Case("holes in the arena", "punches-arena", "^dropped [1-9]", HOLES, needs_root=True, sleeps=True),
     Case("slices that are called filled", "declares-filled", "^dropped [1-9].* 0 pages were made", HOLES,
          needs_root=True),
+    Case("slices that are called filled, and little memory for hostnicd", "declares-filled",
+         "^dropped [1-9].* 0 pages were made", HOLES, needs_root=True, memory_mb=LITTLE_MB),
+    Case("holes, again and again, and little memory for hostnicd", "punches-registered-memory", "^dropped [1-9]",
+         HOLES, needs_root=True, sleeps=True, memory_mb=LITTLE_MB),
     Case("all mappings, by nine devices", "takes-all-mappings", "^took 8192 mappings with 9 devices: .*this user",
          seconds=ATTACK_S, holds=True, needs_root=True),
+    Case("devices that die with all that they may have", "dies-with-everything", "^[1-9].* devices died", seconds=10,
+         needs_root=True),
+    Case("memory of 16,384 regions that moves", "changes-memory-for-ever", "^moved [1-9]", needs_root=True),
+    Case("8,000 threads that sleep where one is woken", "sleeps-in-crowds", "^[1-9].* threads slept, [1-9]",
+         needs_root=True),
     Case("descriptors that linger", "descriptors-that-linger", "^[1-9].* linger", seconds=ATTACK_S, holds=True),
     Case("all queue pairs", "takes-all-queue-pairs", "^took 300 of 400", "has met a limit",
          config="limits = { max_qps = 400, user_qps = 300 }", needs_root=True),
@@ -125,6 +142,8 @@ class Daemon:
         self.apps = options.apps
         # What check_turns() said before hostnicd was ended.
         self.turns = None
+        # How long somebody for whom an lcore may have slept has waited for a processor, in ms.
+        self.waited_ms = 0
         self.directory = Path(tempfile.mkdtemp(prefix="hostnic-hostile-"))
         self.directory.chmod(0o711)
         self.socket = self.directory / "hostnicd.sock"
@@ -172,11 +191,11 @@ class Daemon:
         if answer.returncode != 0 or "hnic1" not in answer.stdout:
             raise Failed(f"hostnicd's answer to 'show nic': {answer.stdout}{answer.stderr}")
 
-    def check_turns(self, limited=True):
+    def check_turns(self):
         """Whether nobody has held an lcore for long; says for how long."""
         turns = [int(us) for us in re.findall(r" longest turn (\d+) us ", self.ask("show nic").stdout)]
-        if not turns or (limited and max(turns) > LONGEST_TURN_MS * 1000):
-            raise Failed(f"longest turns: {turns} us")
+        if not turns or max(turns) > (LONGEST_TURN_MS + self.waited_ms) * 1000:
+            raise Failed(f"longest turns: {turns} us; others waited {self.waited_ms:.1f} ms for a processor")
         return f"longest turn {max(turns) / 1000:.1f} ms"
 
     def stop(self):
@@ -203,6 +222,40 @@ def running(command, **more):
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
         process.communicate()
+
+
+class Waits:
+    """Looks now and then how long threads of a process but its lcores have waited for a processor."""
+
+    def __init__(self, pid):
+        self.tasks = Path(f"/proc/{pid}/task")
+        self.waited_ns = {}
+        self.over = threading.Event()
+        self.thread = threading.Thread(target=self.look_on)
+
+    def __enter__(self):
+        self.thread.start()
+        return self
+
+    def __exit__(self, *_):
+        self.over.set()
+        self.thread.join()
+
+    def look_on(self):
+        while not self.over.wait(0.05):
+            self.look()
+
+    def look(self):
+        # Threads end meanwhile, and the process may.
+        with contextlib.suppress(OSError):
+            for task in self.tasks.iterdir():
+                with contextlib.suppress(OSError):
+                    if not (task / "comm").read_text().startswith("dpdk-worker"):
+                        self.waited_ns[task.name] = int((task / "schedstat").read_text().split()[1])
+
+    def longest_ms(self):
+        self.look()
+        return max(self.waited_ns.values(), default=0) / 1e6
 
 
 def output_of(process, limit_s, what, good=(0,)):
@@ -272,7 +325,7 @@ def end_beside(daemon, attacker):
 
 
 def run_case(options, case, daemon):
-    with attack(options, daemon, case) as attacker:
+    with Waits(daemon.process.pid) as waits, attack(options, daemon, case) as attacker:
         # The first line says that the attack has effect, and goes on for a while.
         said = first_line(attacker)
         with honest(options, daemon, 1) as first, honest(options, daemon, 2) as second:
@@ -290,6 +343,8 @@ def run_case(options, case, daemon):
         return said.strip()
     if not re.search(case.says, said, re.MULTILINE):
         raise Failed(f"the attack says: {said}")
+    if case.sleeps:
+        daemon.waited_ms = int(re.search(r"waited (\d+) us", said)[1]) / 1000 + waits.longest_ms()
     return None
 
 
@@ -323,15 +378,27 @@ def run(options, case):
                 stack.enter_context(huge_pages.reserved(case.huge_pages))
             except (huge_pages.NotGranted, OSError) as error:
                 return "skip", str(error)
-        return run_beside(options, case)
+        group = None
+        if case.memory_mb:
+            try:
+                group = stack.enter_context(memory_group.MemoryGroup())
+            except memory_group.NotGranted as error:
+                return "skip", str(error)
+        return run_beside(options, case, group)
 
 
-def run_beside(options, case):
+def run_beside(options, case, group=None):
     daemon = None
     try:
         daemon = Daemon(options, case)
+        if group is not None:
+            group.take(daemon.process.pid, case.memory_mb << 20)
         skipped = (case.runs or run_case)(options, case, daemon)
-        turns = daemon.turns or (None if case.ends else daemon.check_turns(not case.sleeps))
+        if group is not None:
+            print(f"     hostnicd took up to {group.most_mb()} MiB", flush=True)
+            if group.kills() != 0:
+                raise Failed("the control group's limit killed a process")
+        turns = daemon.turns or (None if case.ends else daemon.check_turns())
         if (trouble := daemon.stop()) is not None:
             raise Failed(trouble)
         if not re.search(case.logged, daemon.log()):
