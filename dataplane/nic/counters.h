@@ -1,13 +1,16 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // What a NIC counts, under the names that RDMA people know from
 // /sys/class/infiniband/*/ports/*/hw_counters where one exists. Written by the NIC's lcore only;
-// read by anyone (plain 64-bit loads).
+// read by anyone (plain 64-bit loads). Those that begin with repeated_ are parts of
+// retransmitted_packets, one for each cause (protocol/repeat_cause.h).
 #pragma once
 
 #include <array>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+
+#include "protocol/repeat_cause.h"
 
 namespace hostnic {
 
@@ -17,6 +20,7 @@ namespace hostnic {
   X(rx_packets, "packets received from the port or the loopback")                        \
   X(rx_bytes, "their bytes, with headers")                                               \
   X(retransmitted_packets, "data packets sent again")                                    \
+  HOSTNIC_REPEAT_CAUSES(X, repeated_)                                                    \
   X(out_of_sequence, "packets that arrived ahead of a missing one")                      \
   X(packet_seq_err, "holes that opened in a request stream")                             \
   X(duplicate_request, "packets received a second time")                                 \
@@ -92,6 +96,16 @@ enum class Counter : uint32_t {
       kCount
 };
 inline constexpr size_t kCounterCount = static_cast<size_t>(Counter::kCount);
+
+// The counter of the packets that went again for a cause; together they are retransmitted_packets.
+constexpr Counter counter_of(RepeatCause cause) {
+  return static_cast<Counter>(static_cast<uint32_t>(Counter::repeated_gap) +
+                              static_cast<uint32_t>(cause) - 1);
+}
+constexpr bool counts_repeats(Counter counter) {
+  return counter >= Counter::repeated_gap &&
+         counter <= counter_of(static_cast<RepeatCause>(kRepeatCauses));
+}
 
 const char* counter_name(Counter counter);
 // What it counts, for people.

@@ -196,7 +196,9 @@ int NicShard::connect_qp(QpContext& qp, const ModifyQpCommand& command) {
   qp.takes_receives = qp.comm_established = false;
   qp.fatal = false;
   qp.send_failed = false;
-  qp.request_bytes = qp.retransmitted_packets = qp.heard_ns = 0;
+  qp.request_bytes = qp.retransmitted_packets = qp.heard_ns = qp.waits_since_ns = 0;
+  qp.repeats = {};
+  qp.repair_pending = false;
   qp.incoming_request_tag = wire::make_flow_tag(qp.dest_qpn, qp.qpn, qp.rq_psn);
   qp.incoming_response_tag = 0;
   qp.neighbour = -1;

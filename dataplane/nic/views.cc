@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "dataplane/nic/nic_core.h"
+#include "protocol/transport/retransmission_timeout.h"
 
 namespace hostnic {
 namespace {
@@ -33,6 +34,29 @@ void view_rates(const QpContext& qp, const std::optional<DcqcnRate>& answers, Qp
                        word(status.rate_recoveries)};
   view.answer_rate = {answers->limited() ? std::max(answers->kbps() / 1000, 1u) : 0,
                       answers->alpha_permille(), answers->cuts(), answers->recoveries()};
+}
+
+// What went again, and what is waited for.
+void view_repeats(const NicShard& nic, const QpContext& qp, QpView& view) {
+  const auto since = [&](TimeNs at_ns) { return nic.now - std::min<TimeNs>(at_ns, nic.now); };
+  const RepeatTally& repeats = qp.repeats;
+  view.repeated = repeats.packets;
+  view.last_repeat = repeats.cause;
+  view.last_repeat_psn = repeats.psn.value();
+  view.last_repeat_ago_ns = since(repeats.sent_ns);
+  view.last_repeat_acknowledged = repeats.acknowledged_ns != 0;
+  if (view.last_repeat_acknowledged)
+    view.last_repair_ns = repeats.acknowledged_ns - repeats.sent_ns;
+  if (qp.una != qp.transmitted) view.waiting_ns = since(qp.waits_since_ns);
+  const auto word = [](const std::atomic<uint32_t>& value) -> uint64_t {
+    return value.load(std::memory_order_relaxed);
+  };
+  const QpStatus& status = *qp.status;
+  if (qp.type != QpType::kRc || word(status.most_rto_us) == 0) return;
+  view.srtt_ns = word(status.srtt_ns);
+  view.rto_ns = retransmission_timeout_ns(
+      view.srtt_ns, word(status.rttvar_ns), static_cast<uint32_t>(word(status.rto_backoff)),
+      word(status.least_rto_us) * 1000, word(status.most_rto_us) * 1000);
 }
 
 // What is wrong with the memory of the receive that was next when a request was refused.
@@ -84,6 +108,7 @@ QpView view_of(const NicShard& nic, const QpContext& qp) {
   view.epoch = qp.epoch;
   view.request_bytes = qp.request_bytes;
   view.retransmitted_packets = qp.retransmitted_packets;
+  view_repeats(nic, qp, view);
   view.heard = qp.heard_ns != 0;
   if (view.heard) view.silent_ns = nic.now - std::min<TimeNs>(qp.heard_ns, nic.now);
   view.rtt_ns = qp.status->rtt_ns;

@@ -97,10 +97,20 @@ struct QpView {
   // READs, how many were asked for.
   uint64_t request_bytes = 0;
   uint64_t retransmitted_packets = 0;
-  bool heard = false;      // its peer has answered,
-  uint64_t silent_ns = 0;  // and so long ago last
-  uint32_t rtt_ns = 0;     // 0: not measured
-  uint32_t naks = 0;       // RNR, and what ended the connection
+  std::array<uint64_t, kRepeatCauses> repeated{};  // of these, by cause
+  // What was sent again last.
+  RepeatCause last_repeat = RepeatCause::kNone;
+  uint32_t last_repeat_psn = 0;
+  uint64_t last_repeat_ago_ns = 0;
+  bool last_repeat_acknowledged = false;
+  uint64_t last_repair_ns = 0;  // from then until it was acknowledged
+  uint64_t waiting_ns = 0;      // for how long what is outstanding makes no progress
+  uint64_t srtt_ns = 0;         // smoothed round trip; 0: none was measured
+  uint64_t rto_ns = 0;          // retransmission timeout; 0: not known
+  bool heard = false;           // its peer has answered,
+  uint64_t silent_ns = 0;       // and so long ago last
+  uint32_t rtt_ns = 0;          // 0: not measured
+  uint32_t naks = 0;            // RNR, and what ended the connection
   bool limits_rates = false;
   RateView request_rate, answer_rate;  // transport roce
   bool refused_its_peer = false;

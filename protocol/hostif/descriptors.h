@@ -9,6 +9,7 @@
 #include <type_traits>
 
 #include "protocol/hostif/segment.h"
+#include "protocol/repeat_cause.h"
 #include "protocol/transport_kind.h"
 
 namespace hostnic {
@@ -49,7 +50,7 @@ enum SendFlag : uint8_t {
 struct SendDescriptor {
   SendOp op;
   uint8_t flags;    // SendFlag
-  uint8_t attempt;  // 2 bits
+  uint8_t attempt;  // 2 bits; of resends also why (attempt_with)
   uint8_t extra_elements;
   uint32_t qpn;
   uint32_t psn;           // PSN of the first packet
@@ -88,6 +89,11 @@ struct SendDescriptor {
   };
 };
 static_assert(sizeof(SendDescriptor) == 64 && std::is_trivially_copyable_v<SendDescriptor>);
+
+// Why a descriptor's packets leave once more; kNone: for the first time.
+inline RepeatCause repeat_cause_of(const SendDescriptor& d) {
+  return (d.flags & kSendRetransmit) != 0 ? cause_in(d.attempt) : RepeatCause::kNone;
+}
 
 inline constexpr uint32_t kSgesPerElement = 4;
 inline constexpr uint32_t kMaxExtraElements = kMaxInlineBytes / 64;

@@ -38,7 +38,7 @@ namespace hostnic {
 inline constexpr uint64_t kSegmentMagic = 0x31474553'43494e48;  // "HNICSEG1"
 // The version is raised with every incompatible change of this folder. Both sides refuse another
 // version and name both.
-inline constexpr uint32_t kHostAbiVersion = 22;
+inline constexpr uint32_t kHostAbiVersion = 23;
 
 inline constexpr uint32_t kWindowLimit = 4096;  // PSNs; also the size of every bitmap ring, in bits
 inline constexpr uint32_t kBitmapWords = kWindowLimit / 64;
@@ -229,6 +229,12 @@ struct QpStatus {
   std::atomic<uint32_t> alpha_permille;
   std::atomic<uint32_t> rate_cuts;
   std::atomic<uint32_t> rate_recoveries;
+  // Of what the retransmission timeout is made (retransmission_timeout.h), for people, too.
+  std::atomic<uint32_t> srtt_ns;  // 0: no round trip was measured
+  std::atomic<uint32_t> rttvar_ns;
+  std::atomic<uint32_t> rto_backoff;
+  std::atomic<uint32_t> least_rto_us;
+  std::atomic<uint32_t> most_rto_us;
 };
 static_assert(sizeof(QpStatus) % 64 == 0 && offsetof(QpStatus, nak_psn) == 64 &&
               offsetof(QpStatus, sack) == 128);

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "protocol/psn.h"
+#include "protocol/repeat_cause.h"
 #include "protocol/transport/receive_window.h"
 #include "protocol/types.h"
 
@@ -35,7 +36,7 @@ class Scoreboard {
     uint8_t attempt = 0;
     bool lost = false;
     bool ends_message = true;
-    bool guessed = false;
+    RepeatCause cause = RepeatCause::kNone;  // why it is lost, or went again last
   };
   static_assert(sizeof(State) == 16, "a thousand of them per queue pair");
 
@@ -116,19 +117,18 @@ class Scoreboard {
     }
   }
 
-  // Marks a PSN as lost. `guessed`: by a probe, a timeout or the like, and not because it was found
-  // missing.
-  void mark(Psn psn, bool guessed) {
+  // Marks a PSN as lost. With a cause other than `gap` that is a guess: it was not found missing.
+  void mark(Psn psn, RepeatCause cause) {
     State& s = state(psn);
     if (s.lost) return;
     s.lost = true;
-    s.guessed = guessed;
+    s.cause = cause;
     ++lost_count_;
   }
   // Marks what has not arrived of a run.
-  void mark_missing(PsnRun run, bool guessed) {
+  void mark_missing(PsnRun run, RepeatCause cause) {
     for (uint32_t i = 0; i < run.count; ++i) {
-      if (!arrived(run.first + i)) mark(run.first + i, guessed);
+      if (!arrived(run.first + i)) mark(run.first + i, cause);
     }
   }
   // Gives PSNs that are repeated together the same attempt: some may have gone again already while

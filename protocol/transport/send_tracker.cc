@@ -51,7 +51,7 @@ void SendTracker::on_resend(Psn first, uint32_t count, TimeNs now_ns) {
          .sequence = overtakes ? before_waiting : next_sequence_++,
          .attempt = static_cast<uint8_t>(s.attempt == 3 ? 1 : s.attempt + 1),
          .ends_message = s.ends_message,
-         .guessed = s.guessed};
+         .cause = s.cause};
   }
   last_send_ns_ = now_ns;
 }
@@ -143,27 +143,26 @@ TimeNs SendTracker::first_overdue_ns(uint64_t srtt_ns) const {
   return sent_ns == UINT64_MAX ? UINT64_MAX : sent_ns + reorder_window_ns(srtt_ns);
 }
 
-void SendTracker::mark_lost(Psn psn) {
-  with_strategy(
-      [&](const auto& strategy) { mark_with_company(strategy, *this, psn, /*guessed=*/true); });
+void SendTracker::mark_lost(Psn psn, RepeatCause cause) {
+  with_strategy([&](const auto& strategy) { mark_with_company(strategy, *this, psn, cause); });
 }
 
 // Marks una as lost, even if it has been acknowledged ahead: the receiver's expected PSN does not
 // move, so something about it has not arrived. Where a message has one attempt that is all of the
 // message, because a late duplicate of another attempt may have spoilt what was complete.
-void SendTracker::mark_una_lost() {
+void SendTracker::mark_una_lost(RepeatCause cause) {
   if (in_flight() == 0) return;
   PsnRun run{una_, 1};
   if (traits_.one_attempt_per_message) {
     run = with_strategy([&](const auto& strategy) { return strategy.repeated_with(*this, una_); });
     level_attempts(run);
   }
-  for (uint32_t i = 0; i < run.count; ++i) mark(run.first + i, /*guessed=*/true);
+  for (uint32_t i = 0; i < run.count; ++i) mark(run.first + i, cause);
 }
 
-void SendTracker::mark_all_lost() {
-  for (uint32_t i = 0, n = in_flight(); i < n; ++i) mark_lost(una_ + i);
-  mark_una_lost();
+void SendTracker::mark_all_lost(RepeatCause cause) {
+  for (uint32_t i = 0, n = in_flight(); i < n; ++i) mark_lost(una_ + i, cause);
+  mark_una_lost(cause);
 }
 
 bool SendTracker::find_lost_run(Psn from, uint32_t max, Psn& first, uint32_t& count) const {
@@ -182,13 +181,13 @@ bool SendTracker::find_lost_run(Psn from, uint32_t max, Psn& first, uint32_t& co
   return false;
 }
 
-void SendTracker::mark_first_lost(uint32_t count) {
+void SendTracker::mark_first_lost(uint32_t count, RepeatCause cause) {
   for (uint32_t i = 0, n = left(); i < n && count != 0; ++i) {
     if (acked_->test(una_ + i)) continue;
-    mark_lost(una_ + i);
+    mark_lost(una_ + i, cause);
     --count;
   }
-  mark_una_lost();
+  mark_una_lost(cause);
 }
 
 Psn SendTracker::last_unacknowledged() const {

@@ -132,7 +132,12 @@ class SendTracker : private Scoreboard {
   // Whether `psn`, up to a window ago, last went again by a probe, a timeout or the like and not
   // because it was found lost: such a duplicate says nothing about reordering, for what was lost
   // may have been the acknowledgement.
-  bool guessed(Psn psn) const { return state(psn).guessed; }
+  bool guessed(Psn psn) const {
+    const RepeatCause cause = state(psn).cause;
+    return cause != RepeatCause::gap && cause != RepeatCause::kNone;
+  }
+  // Why it is lost, or went again last.
+  RepeatCause cause(Psn psn) const { return state(psn).cause; }
 
   // Marks PSNs that count as lost by now. With an `srtt_ns` of 0 (unknown) only the threshold
   // counts. Returns how many were newly marked.
@@ -147,12 +152,12 @@ class SendTracker : private Scoreboard {
   // in any case: when all has been acknowledged beyond an una that does not move, what is lost is
   // the ACK that would have moved it, and only a duplicate brings another (rule 7, only the base
   // promises).
-  void mark_all_lost();
+  void mark_all_lost(RepeatCause cause = RepeatCause::timeout);
   // Does so for the oldest `count` PSNs.
-  void mark_first_lost(uint32_t count);
-  void mark_una_lost();
+  void mark_first_lost(uint32_t count, RepeatCause cause = RepeatCause::timeout);
+  void mark_una_lost(RepeatCause cause = RepeatCause::timeout);
   // Makes one PSN due for resending (RNR, probe).
-  void mark_lost(Psn psn);
+  void mark_lost(Psn psn, RepeatCause cause = RepeatCause::probe);
 
   // Finds the first run of lost PSNs at or after `from` with equal attempts, at most `max` long.
   // Returns false if there is none.

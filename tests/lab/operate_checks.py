@@ -70,6 +70,8 @@ def check_json(hostnic):
         for name, word in [("mtu_bytes", "mtu"), ("outstanding_packets", "outstanding"), ("request_bytes", "bytes"),
                            ("retransmitted_packets", "repeated"), ("next_psn", "tx-next"), ("expected_psn", "rx-base")]:
             assert qp[name] == words[word], f"{name} is {qp[name]}: {line}"
+    for qp in qps:
+        assert sum(qp["retransmitted_by_cause"].values()) == qp["retransmitted_packets"], qp
     # 10 SENDs of 4096 bytes went one way, and were answered.
     assert sorted(qp["request_bytes"] for qp in qps) == [0, 40960], qps
     assert [qp["heard"] for qp in qps if qp["request_bytes"]] == [True], qps
@@ -109,12 +111,15 @@ def check_samples(samples, counters):
                 ("hostnic_acks_received_total", values["acks_received"])]:
             assert family(samples, name, device=device) == value, f"{name} of {device}, not {value}"
         assert family(samples, "node_infiniband_state_id", device=device, port="1") == 4
+        assert family(samples, "hostnic_retransmissions_total", device=device) == values["retransmitted_packets"]
         for reason in ("rx_icrc_error", "rx_unknown_qp", "out_of_window"):
             assert family(samples, "hostnic_dropped_total", device=device, reason=reason) == values[reason]
         for name, value in values.items():
             places = [f"hostnic_{name}_total" in samples,
                       any(("reason", name) in key for key in samples["hostnic_dropped_total"]),
-                      any(("event", name) in key for key in samples["hostnic_recovery_events_total"])]
+                      any(("event", name) in key for key in samples["hostnic_recovery_events_total"]),
+                      any(("cause", name.removeprefix("repeated_")) in key
+                          for key in samples["hostnic_retransmissions_total"] if name.startswith("repeated_"))]
             assert sum(places) == 1, f"counter {name} is in {sum(places)} families"
 
 

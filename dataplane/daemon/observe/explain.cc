@@ -7,6 +7,7 @@
 #include <cstdio>
 #include <cstring>
 #include <optional>
+#include <utility>
 
 #include "dataplane/daemon/observe/view_text.h"
 #include "protocol/hostif/send_op_text.h"
@@ -298,7 +299,37 @@ std::string why_no_datagram(const End& own) {
       own.nic, wrong, own.qp->qkey);
 }
 
+std::string time_text(uint64_t ns) {
+  if (ns < 1'000'000) return fmt::format("{:.1f} us", static_cast<double>(ns) / 1e3);
+  if (ns < 1'000'000'000) return fmt::format("{:.1f} ms", static_cast<double>(ns) / 1e6);
+  return fmt::format("{:.1f} s", static_cast<double>(ns) / 1e9);
+}
+
 }  // namespace
+
+std::string describe_timing(const QpView& qp) {
+  std::string text;
+  if (qp.srtt_ns != 0)
+    text = fmt::format("  round trip: {}, the newest {}\n", time_text(qp.srtt_ns),
+                       time_text(qp.rtt_ns != 0 ? qp.rtt_ns : qp.srtt_ns));
+  if (qp.rto_ns != 0)
+    text += fmt::format("  retransmission timeout: {}{}\n", time_text(qp.rto_ns),
+                        qp.srtt_ns == 0 ? "; no round trip was measured" : "");
+  if (qp.last_repeat == RepeatCause::kNone) return text + "  sent again: nothing\n";
+  text += fmt::format("  sent again: {} packets", qp.retransmitted_packets);
+  bool first = true;
+  for (size_t i = 0; i < kRepeatCauses; ++i) {
+    const auto cause = static_cast<RepeatCause>(i + 1);
+    if (qp.repeated[i] == 0) continue;
+    text += fmt::format("{}{} for {} ({})", std::exchange(first, false) ? ": " : "; ",
+                        qp.repeated[i], name_of(cause), help_of(cause));
+  }
+  return text + fmt::format("\n  the last: up to PSN {} for {}, {} ago, {}\n", qp.last_repeat_psn,
+                            name_of(qp.last_repeat), time_text(qp.last_repeat_ago_ns),
+                            qp.last_repeat_acknowledged
+                                ? "acknowledged " + time_text(qp.last_repair_ns) + " later"
+                                : "not acknowledged yet");
+}
 
 std::string describe(Daemon& daemon, NicInstance& instance, const QpView& qp) {
   const std::string& nic = instance.plan.settings.name;
@@ -320,9 +351,12 @@ std::string describe(Daemon& daemon, NicInstance& instance, const QpView& qp) {
                       host_text(address_of(&daemon.addresses(), Ipv4Address{qp.dest_ip})),
                       qp.mtu_bytes);
   if (qp.state >= QpState::kRts && qp.type == QpType::kRc)
-    text += fmt::format("  requests: {} packets sent (PSN {} to {}), {} of them not acknowledged\n",
-                        psns(qp.sq_psn, qp.transmitted), qp.sq_psn, qp.transmitted,
-                        psns(qp.una, qp.transmitted));
+    text +=
+        fmt::format("  requests: {} packets sent (PSN {} to {}), {} of them not acknowledged{}\n",
+                    psns(qp.sq_psn, qp.transmitted), qp.sq_psn, qp.transmitted,
+                    psns(qp.una, qp.transmitted),
+                    qp.una == qp.transmitted ? "" : ", for " + time_text(qp.waiting_ns)) +
+        describe_timing(qp);
   text += fmt::format("  of its peer: {} packets taken, PSN {} is next, {} came ahead of that\n",
                       psns(qp.rq_psn, qp.expected), qp.expected, qp.received_ahead);
   if (qp.refused_its_peer)

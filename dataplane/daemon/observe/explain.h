@@ -19,6 +19,8 @@ std::string explain(Daemon& daemon, NicInstance& own, uint32_t client_id,
 
 // A queue pair in sentences, one a line: state, peer, what is outstanding, what it waits for.
 std::string describe(Daemon& daemon, NicInstance& instance, const QpView& qp);
+// Its round trip, its retransmission timeout, and what it has sent again, for which causes; lines.
+std::string describe_timing(const QpView& qp);
 // The request of its peer that a queue pair has refused, and why: "WRITE of its peer: rkey ...".
 std::string describe_refusal(NicInstance& instance, const QpView& qp);
 // Says it of a queue pair that is no more, by its NAK: its keys can't be looked at any more.

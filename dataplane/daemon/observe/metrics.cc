@@ -146,7 +146,7 @@ void write_infiniband(MetricsText& out, const std::vector<NicSnapshot>& nics) {
 void write_nics(MetricsText& out, const std::vector<NicSnapshot>& nics) {
   for (size_t i = 0; i < kCounterCount; ++i) {
     const auto counter = static_cast<Counter>(i);
-    if (is_in(kDrops, counter) || is_in(kRecovery, counter)) continue;
+    if (is_in(kDrops, counter) || is_in(kRecovery, counter) || counts_repeats(counter)) continue;
     out.family(fmt::format("hostnic_{}", counter_name(counter)), MetricKind::kCounter,
                counter_help(counter));
     for (const NicSnapshot& nic : nics) out.sample({{"device", nic.name}}, nic.counters[i]);
@@ -161,6 +161,12 @@ void write_nics(MetricsText& out, const std::vector<NicSnapshot>& nics) {
   for (const NicSnapshot& nic : nics)
     for (const Counter counter : kRecovery)
       out.sample({{"device", nic.name}, {"event", counter_name(counter)}}, nic.get(counter));
+  out.family("hostnic_retransmissions", MetricKind::kCounter, "packets sent again, by cause");
+  for (const NicSnapshot& nic : nics)
+    for (size_t i = 1; i <= kRepeatCauses; ++i) {
+      const auto cause = static_cast<RepeatCause>(i);
+      out.sample({{"device", nic.name}, {"cause", name_of(cause)}}, nic.get(counter_of(cause)));
+    }
   out.family("hostnic_impaired", MetricKind::kCounter,
              "packets to which impairments did something on purpose");
   for (const NicSnapshot& nic : nics) {
@@ -211,6 +217,14 @@ void write_qps(MetricsText& out, const std::vector<QpSnapshot>& qps, size_t left
        [&](const QpView& qp) { return number(qp.request_bytes); });
   each("hostnic_qp_retransmitted_packets", MetricKind::kCounter, "data packets sent again",
        [&](const QpView& qp) { return number(qp.retransmitted_packets); });
+  out.family("hostnic_qp_retransmissions", MetricKind::kCounter, "packets sent again, by cause");
+  for (const QpSnapshot& qp : qps)
+    for (size_t i = 0; i < kRepeatCauses; ++i)
+      if (qp.view.repeated[i] != 0)
+        out.sample({{"device", qp.nic},
+                    {"qp", qp.qpn},
+                    {"cause", name_of(static_cast<RepeatCause>(i + 1))}},
+                   qp.view.repeated[i]);
   each("hostnic_qp_naks", MetricKind::kCounter, "NAKs received, RNR included",
        [&](const QpView& qp) { return number(qp.naks); });
   each("hostnic_qp_outstanding_packets", MetricKind::kGauge,
@@ -223,6 +237,10 @@ void write_qps(MetricsText& out, const std::vector<QpSnapshot>& qps, size_t left
   each("hostnic_qp_round_trip_seconds", MetricKind::kGauge, "the newest round trip",
        [](const QpView& qp) {
          return qp.rtt_ns == 0 ? std::nullopt : std::optional(qp.rtt_ns / 1e9);
+       });
+  each("hostnic_qp_retransmission_timeout_seconds", MetricKind::kGauge,
+       "after so long without an answer something goes again", [](const QpView& qp) {
+         return qp.rto_ns == 0 ? std::nullopt : std::optional(static_cast<double>(qp.rto_ns) / 1e9);
        });
   each("hostnic_qp_silent_seconds", MetricKind::kGauge, "time since the peer's last answer",
        [](const QpView& qp) {

@@ -47,8 +47,16 @@ void write_members(JsonWriter& json, const std::string& nic, const QpView& qp,
       .member("receives_used", qp.recv_next_sn)
       .member("request_bytes", qp.request_bytes)
       .member("retransmitted_packets", qp.retransmitted_packets)
+      .key("retransmitted_by_cause")
+      .begin_object();
+  for (size_t i = 0; i < kRepeatCauses; ++i)
+    json.member(name_of(static_cast<RepeatCause>(i + 1)), qp.repeated[i]);
+  json.end_object()
       .member("naks", qp.naks)
       .member("rtt_ns", qp.rtt_ns)
+      .member("srtt_ns", qp.srtt_ns)
+      .member("rto_ns", qp.rto_ns)
+      .member("waiting_ns", qp.waiting_ns)
       .member("heard", qp.heard)
       .member("silent_ns", qp.silent_ns)
       .member("refused_its_peer", qp.refused_its_peer);

@@ -19,6 +19,15 @@ std::string text_of_rate(const char* name, const RateView& rate) {
   return fmt::format(" {} {} cuts {} recoveries {}", name, now, rate.cuts, rate.recoveries);
 }
 
+std::string text_of_repeats(const QpView& qp) {
+  std::string text;
+  for (size_t i = 0; i < kRepeatCauses; ++i)
+    if (qp.repeated[i] != 0)
+      text += fmt::format("{}{}:{}", text.empty() ? " repeated-for " : ",",
+                          name_of(static_cast<RepeatCause>(i + 1)), qp.repeated[i]);
+  return text;
+}
+
 }  // namespace
 
 const char* state_name(QpState state) {
@@ -57,11 +66,11 @@ std::string to_text(const std::string& nic, const QpView& qp, const std::string&
   return fmt::format(
       "{} qp {:#08x} {} {} client {} peer {}:{:#08x} mtu {} rx-base {} ahead {} tx-next {} acked "
       "{} recv-sn {} epoch {} outstanding {} receives {} bytes {} repeated {} naks {} rtt-us {} "
-      "heard {}{}{}{}",
+      "heard {}{}{}{}{}",
       nic, qp.qpn, type_name(qp), state_name(qp.state), qp.client_id, peer, qp.dest_qpn,
       qp.mtu_bytes, qp.expected, qp.received_ahead, qp.transmitted, qp.una, qp.recv_next_sn,
       qp.epoch, qp.outstanding(), receives, qp.request_bytes, qp.retransmitted_packets, qp.naks,
-      (qp.rtt_ns + 500) / 1000, heard, text_of_rate("rate", qp.request_rate),
+      (qp.rtt_ns + 500) / 1000, heard, text_of_repeats(qp), text_of_rate("rate", qp.request_rate),
       text_of_rate("answer-rate", qp.answer_rate), qp.refused_its_peer ? " refused its peer" : "");
 }
 

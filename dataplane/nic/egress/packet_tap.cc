@@ -20,6 +20,7 @@ using impair::Direction;
 // Counters that say nothing about the packet that is dispatched, but about what else the NIC does
 // meanwhile, or about every packet.
 constexpr bool tells_of_packet(Counter counter) {
+  if (counts_repeats(counter)) return false;
   switch (counter) {
     case Counter::tx_packets:
     case Counter::tx_bytes:

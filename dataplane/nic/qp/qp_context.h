@@ -10,11 +10,13 @@
 #include <cstdint>
 #include <memory>
 
+#include "dataplane/nic/counters.h"
 #include "dataplane/nic/memory/access_scope.h"
 #include "dataplane/nic/packet/qp_packets.h"
 #include "dataplane/nic/qp/message_state.h"
 #include "dataplane/nic/qp/read_order.h"
 #include "dataplane/nic/qp/reorder_buffer.h"
+#include "dataplane/nic/qp/repeat_tally.h"
 #include "dataplane/nic/qp/roce_connection.h"
 #include "protocol/hostif/descriptors.h"
 #include "protocol/hostif/segment.h"
@@ -96,11 +98,35 @@ struct alignas(kCacheLineBytes) QpContext {
   uint16_t incoming_response_tag = 0;
   bool on_report_list = false;
   bool on_advance_list = false;  // the window can advance further in the next turn (rule 8)
+  bool repair_pending = false;   // what was sent again last is not acknowledged
   // These are for people who ask: since the queue pair was made, or was in RESET. Bytes are
   // payload of requests that have left, repetitions included; of READs, how many were asked for.
   uint64_t request_bytes = 0;
   uint64_t retransmitted_packets = 0;
   uint64_t heard_ns = 0;  // when the peer last answered; 0: never
+  // Since when what is outstanding waits for progress: the last acknowledgement of something new,
+  // or when a request left and nothing was outstanding.
+  uint64_t waits_since_ns = 0;
+
+  // Packets up to `last` have left once more. That is rare, and must not keep those who call it
+  // from being inlined where packets leave for the first time.
+  [[gnu::noinline, gnu::cold]] void note_sent_again(Counters& counters, RepeatCause cause,
+                                                    uint32_t count, Psn last, TimeNs now_ns) {
+    counters.add(Counter::retransmitted_packets, count);
+    counters.add(counter_of(cause), count);
+    retransmitted_packets += count;
+    repeats.note(cause, count, last, now_ns);
+    repair_pending = true;
+  }
+  // Requests leave for the first time; `transmitted` is still what it was.
+  void note_sent_first(uint64_t now_ns) {
+    if (unlikely(una == transmitted)) waits_since_ns = now_ns;
+  }
+  // Something new is acknowledged: `una` has moved.
+  void note_progress(uint64_t now_ns) {
+    waits_since_ns = now_ns;
+    if (unlikely(repair_pending)) repair_pending = repeats.note_acknowledged(una, now_ns);
+  }
 
   // The scope of memory that the queue pair's packets may touch.
   AccessScope scope() const { return {client_id, pd, access, qpn}; }
@@ -211,6 +237,7 @@ struct alignas(kCacheLineBytes) QpContext {
   uint16_t held_packets = 0;             // UC, UD: packets that wait for its memory (HeldPackets)
   bool held_packets_wait = false;        // one of them was tried in vain in this turn
   std::unique_ptr<RoceConnection> roce;  // the standard's RC only
+  RepeatTally repeats;
 
   // The members from here on are about answers to what we asked for.
   ReceiveSpace responses;

@@ -41,7 +41,7 @@ class GoBackN {
     } else if (++front_losses_ > kFrontLossesByChance) {
       repeat_most_ = std::max(std::min(repeat_most_, sent.left()) / 2, 1u);
     }
-    mark_with_company(*this, sent, first, /*guessed=*/false);
+    mark_with_company(*this, sent, first, RepeatCause::gap);
   }
   // All that has left from there on, but for a front that is lost again and again.
   PsnRun repeated_with(const Scoreboard& sent, Psn psn) const {

@@ -18,7 +18,7 @@ class Selective {
   void detect_losses(Scoreboard& sent, TimeNs now_ns, uint64_t srtt_ns) {
     sent.for_each_overtaken([&](Psn psn, const Scoreboard::State& s) {
       if (!s.lost && sent.overdue(s, now_ns, srtt_ns, sent.threshold()))
-        sent.mark(psn, /*guessed=*/false);
+        sent.mark(psn, RepeatCause::gap);
       return true;
     });
   }

@@ -54,10 +54,10 @@ concept RecoveryStrategy = requires(S strategy, const S constant, Scoreboard& se
 
 // Marks a PSN and what goes again with it.
 template <RecoveryStrategy S>
-void mark_with_company(const S& strategy, Scoreboard& sent, Psn psn, bool guessed) {
+void mark_with_company(const S& strategy, Scoreboard& sent, Psn psn, RepeatCause cause) {
   const PsnRun run = strategy.repeated_with(sent, psn);
   if constexpr (S::kTraits.one_attempt_per_message) sent.level_attempts(run);
-  sent.mark_missing(run, guessed);
+  sent.mark_missing(run, cause);
 }
 
 }  // namespace hostnic

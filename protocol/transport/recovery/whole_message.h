@@ -24,7 +24,7 @@ class WholeMessage {
       if (sent.arrived(psn) || !may_be_lost(sent, s)) continue;
       if (sent.reorder_window_over(s, now_ns, srtt_ns) ||
           sent.overtaken_by(s) >= sent.threshold()) {
-        mark_with_company(*this, sent, psn, /*guessed=*/false);
+        mark_with_company(*this, sent, psn, RepeatCause::gap);
       }
     }
   }

@@ -51,6 +51,31 @@ TEST(Explain, NamesTheNicThatHasNoSuchKey) {
 
 TEST(Explain, SaysNothingOfWhatIsRight) { EXPECT_EQ(to_text(KeyView{}, "hnic1", true), ""); }
 
+TEST(Explain, SaysHowLongAnswersTakeAndWhatWentAgain) {
+  QpView qp;
+  EXPECT_EQ(describe_timing(qp), "  sent again: nothing\n");
+  qp.rto_ns = 4'000'000;
+  EXPECT_EQ(describe_timing(qp),
+            "  retransmission timeout: 4.0 ms; no round trip was measured\n"
+            "  sent again: nothing\n");
+  qp.srtt_ns = 31'200;
+  qp.rtt_ns = 28'000;
+  qp.retransmitted_packets = 8;
+  qp.repeated[static_cast<size_t>(RepeatCause::gap) - 1] = 7;
+  qp.repeated[static_cast<size_t>(RepeatCause::probe) - 1] = 1;
+  qp.last_repeat = RepeatCause::probe;
+  qp.last_repeat_psn = 1234;
+  qp.last_repeat_ago_ns = 2'500'000'000;
+  qp.last_repeat_acknowledged = true;
+  qp.last_repair_ns = 45'000;
+  EXPECT_EQ(describe_timing(qp),
+            "  round trip: 31.2 us, the newest 28.0 us\n"
+            "  retransmission timeout: 4.0 ms\n"
+            "  sent again: 8 packets: 7 for gap (the peer had received what was sent later); 1 for "
+            "probe (nothing was heard for about two round trips)\n"
+            "  the last: up to PSN 1234 for probe, 2.5 s ago, acknowledged 45.0 us later\n");
+}
+
 TEST(Explain, NamesAllAccessFlags) {
   EXPECT_EQ(access_names(kAccessRemoteWrite | kAccessRemoteAtomic), "REMOTE_WRITE, REMOTE_ATOMIC");
   EXPECT_EQ(access_names(0), "");

@@ -63,7 +63,7 @@ TEST_F(Recovery, EachResendHasTheNextAttemptNumber) {
     EXPECT_EQ(resent[0].d.psn, at(0).value());
     EXPECT_EQ(resent[0].d.length_bytes, kMtu);
     EXPECT_NE(resent[0].d.flags & kSendRetransmit, 0);
-    EXPECT_EQ(resent[0].d.attempt, attempt);
+    EXPECT_EQ(resent[0].d.attempt, attempt_with(static_cast<uint8_t>(attempt), RepeatCause::gap));
   }
 }
 

@@ -12,6 +12,7 @@ void HostnicRequester::start(SendQueue& queue, Psn first, TimeNs now_ns) {
   queue.status().acknowledged_psn.store(first.value(), std::memory_order_release);
   highest_acceptable_ = first + (kInitialWindow - 1);
   patience_.start(now_ns);
+  patience_.tell_limits(queue, kStretch);
 }
 
 QpGauges HostnicRequester::gauges(const SendQueue& queue) const {

@@ -110,12 +110,13 @@ class HostnicRequester {
   void note_acknowledged(SendQueue& queue, Psn una, TimeNs now_ns);
   void take_nak(SendQueue& queue, const QpStatusSnapshot& snapshot, TimeNs now_ns);
   void take_response_error(SendQueue& queue, const QpStatusSnapshot& snapshot);
-  void note_progress(TimeNs now_ns);
+  void note_progress(SendQueue& queue, TimeNs now_ns);
   void end_rnr_wait(SendQueue& queue, bool timer_is_over);
   void fail(SendQueue& queue, uint32_t index, WcStatus status, VendorError vendor) const;
 
   // Functions in hostnic_timers.cc.
-  uint64_t rto_ns(const SendQueue& queue) const { return patience_.rto_ns(queue, rtt_, 1); }
+  static constexpr uint64_t kStretch = 1;  // of the queue pair's timeout, for the longest RTO
+  uint64_t rto_ns(const SendQueue& queue) const { return patience_.rto_ns(queue, rtt_, kStretch); }
   bool waits_for_peer() const { return requests_.in_flight() != 0 || answers_.in_flight() != 0; }
   TimeNs answer_deadline_ns(const SendQueue& queue) const;
   void on_timeout(SendQueue& queue);

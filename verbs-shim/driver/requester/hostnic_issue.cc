@@ -47,11 +47,11 @@ bool HostnicRequester::resend_lost(SendQueue& queue, TimeNs now_ns) {
     requests_.on_resend(first, count, now_ns);
     queue.host.totals.retransmitted_packets += count;
     const uint8_t flags = kSendAckRequest | kSendRetransmit;
+    const uint8_t attempt = attempt_with(requests_.attempt(first), requests_.cause(first));
     if (is_read_or_atomic(w.op)) {
-      answers_.request_again(queue, w, requests_.attempt(first), flags, now_ns);
+      answers_.request_again(queue, w, attempt, flags, now_ns);
     } else {
-      queue.send_range(w, index, within, count, requests_.attempt(first), flags,
-                       queue.host.map.urgent);
+      queue.send_range(w, index, within, count, attempt, flags, queue.host.map.urgent);
     }
     sent += count;
     from = first + count;

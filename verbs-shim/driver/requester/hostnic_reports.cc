@@ -11,6 +11,10 @@
 namespace hostnic::driver {
 namespace {
 
+// How often people are told of that many samples of the round trip: of the first, and then of each
+// 64th, for nobody looks more often.
+constexpr uint32_t tellings(uint32_t samples) { return (samples + 63) / 64; }
+
 // Finds the request that a fatal NAK is about. The peer names what it refused: a READ that is
 // acknowledged and still pulls its ranges, or the oldest unacknowledged PSN. That may be a request
 // of which only a part is issued yet; and when all PSNs are acknowledged it can only be the oldest
@@ -49,8 +53,11 @@ void HostnicRequester::take_acks(SendQueue& queue, const QpStatusSnapshot& snaps
                                  TimeNs now_ns) {
   take_limits(queue, snapshot);
   if (snapshot.rtt_count != seen_rtt_count_) {
+    const bool to_tell = tellings(snapshot.rtt_count) != tellings(seen_rtt_count_);
     seen_rtt_count_ = snapshot.rtt_count;
     rtt_.sample(snapshot.rtt_ns);
+    if (to_tell) [[unlikely]]
+      patience_.tell(queue, rtt_);
     request_congestion_.on_rtt(snapshot.rtt_ns);
   }
   if (snapshot.mark_count != seen_mark_count_) {
@@ -88,7 +95,7 @@ void HostnicRequester::note_acknowledged(SendQueue& queue, Psn una, TimeNs now_n
   request_congestion_.on_ack(requests_.una(), requests_.next());
   if (requests_.una() == una) return;
   queue.status().acknowledged_psn.store(requests_.una().value(), std::memory_order_release);
-  note_progress(now_ns);
+  note_progress(queue, now_ns);
   // The refused request was the oldest unacknowledged one. If it is acknowledged while its timer
   // still runs, a later duplicate of it has found a receive; the timer would find nothing that it
   // could send again.
@@ -108,7 +115,7 @@ void HostnicRequester::take_answers(SendQueue& queue, const QpStatusSnapshot& sn
   }
   const ReadAnswers::News news =
       answers_.take(queue, snapshot, answered_before_ns, rtt_.srtt_ns(), now_ns);
-  if (news.fresh) note_progress(now_ns);
+  if (news.fresh) note_progress(queue, now_ns);
   if (news.una_moved) take_executed(queue, now_ns);
 }
 
@@ -122,9 +129,12 @@ void HostnicRequester::take_executed(SendQueue& queue, TimeNs now_ns) {
   note_acknowledged(queue, una, now_ns);
 }
 
-void HostnicRequester::note_progress(TimeNs now_ns) {
+void HostnicRequester::note_progress(SendQueue& queue, TimeNs now_ns) {
   patience_.note_progress(now_ns);
-  patience_.end_backoff();
+  if (patience_.backoff() != 0) [[unlikely]] {
+    patience_.end_backoff();
+    patience_.tell(queue, rtt_);
+  }
   probes_.note_progress();
 }
 
@@ -143,10 +153,10 @@ void HostnicRequester::take_nak(SendQueue& queue, const QpStatusSnapshot& snapsh
   // are old.
   if (rnr_.waiting() || Psn(snapshot.nak_psn) != requests_.una()) return;
   if (has_credit_ && serial_distance(snapshot.nak_sn, credit_) > 0) {
-    requests_.mark_lost(requests_.una());  // a receive has been posted since
+    requests_.mark_lost(requests_.una(), RepeatCause::rnr);  // a receive has been posted since
     return;
   }
-  note_progress(now_ns);  // the peer answers: this is not silence
+  note_progress(queue, now_ns);  // the peer answers: this is not silence
   if (!rnr_.begin(queue, code, now_ns)) {
     fail(queue, queue.find_by_psn(requests_.una()), WcStatus::kRnrRetryExcErr,
          VendorError::kReceiverNotReady);
@@ -168,7 +178,7 @@ void HostnicRequester::end_rnr_wait(SendQueue& queue, bool timer_is_over) {
   for (uint32_t i = 0; i < w.psn_count; ++i) {
     const Psn psn = w.first_psn + i;
     if (distance(requests_.una(), psn) >= 0 && distance(psn, requests_.next()) > 0)
-      requests_.mark_lost(psn);
+      requests_.mark_lost(psn, RepeatCause::rnr);
   }
 }
 

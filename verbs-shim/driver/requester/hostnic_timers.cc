@@ -33,7 +33,7 @@ bool HostnicRequester::on_timer(SendQueue& queue, TimeNs now_ns) {
   requests_.note_transmitted(queue.transmitted());
   if (rnr_.waiting()) {
     if (now_ns >= rnr_.until_ns()) {
-      note_progress(now_ns);
+      note_progress(queue, now_ns);
       end_rnr_wait(queue, /*timer_is_over=*/true);
     }
     return true;
@@ -68,14 +68,15 @@ void HostnicRequester::on_probe(SendQueue& queue) {
   ++queue.host.totals.probes;
   if (requests_.in_flight() != 0) {
     const Psn last = requests_.last_unacknowledged();
-    requests_.mark_lost(last);
-    if (last == requests_.una()) requests_.mark_una_lost();
+    requests_.mark_lost(last, RepeatCause::probe);
+    if (last == requests_.una()) requests_.mark_una_lost(RepeatCause::probe);
   }
   answers_.on_probe(kResendsAfterTimeout);
 }
 
 void HostnicRequester::on_timeout(SendQueue& queue) {
   patience_.note_timeout();
+  patience_.tell(queue, rtt_);
   ++queue.host.totals.timeouts;
   if (requests_.in_flight() != 0) request_congestion_.on_timeout();
   log_debug(
@@ -88,7 +89,7 @@ void HostnicRequester::on_timeout(SendQueue& queue) {
       requests_.in_flight() != 0 ? requests_.attempt(requests_.una()) : 0u);
   // Only the oldest unacknowledged packets go again. If the rest is lost as well, the
   // acknowledgement of these tells; if everything was just slow, nothing else is repeated.
-  requests_.mark_first_lost(kResendsAfterTimeout);
+  requests_.mark_first_lost(kResendsAfterTimeout, RepeatCause::timeout);
   answers_.on_timeout(kResendsAfterTimeout);
 }
 

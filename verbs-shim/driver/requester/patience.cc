@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "verbs-shim/driver/requester/patience.h"
 
+#include "protocol/transport/retransmission_timeout.h"
 #include "verbs-shim/driver/qp_state.h"
 
 namespace hostnic::driver {
 namespace {
 
-constexpr uint32_t kMaxBackoff = 6;
 constexpr uint64_t kMaxRtoNs = 1'000'000'000;
 
 // Whether the own NIC has refused the request at `oldest` (its lkey, say) and will never transmit
@@ -17,12 +17,30 @@ bool is_refused_here(const SendQueue& queue, Psn oldest) {
 
 }  // namespace
 
-uint64_t Patience::rto_ns(const SendQueue& queue, const RttEstimator& rtt, uint64_t stretch) const {
-  const uint64_t min_ns = queue.host.settings().min_rto_ns;
-  const uint64_t measured = rtt.valid() ? rtt.srtt_ns() + 4 * rtt.rttvar_ns() : 0;
+uint64_t Patience::most_rto_ns(const SendQueue& queue, uint64_t stretch) {
   const uint64_t timeout = ack_timeout_ns(queue.attr.timeout);
-  const uint64_t most = timeout == 0 ? kMaxRtoNs : std::clamp(stretch * timeout, min_ns, kMaxRtoNs);
-  return std::min(std::max(min_ns, measured) << std::min(backoff_, kMaxBackoff), most);
+  const uint64_t min_ns = queue.host.settings().min_rto_ns;
+  return timeout == 0 ? kMaxRtoNs : std::clamp(stretch * timeout, min_ns, kMaxRtoNs);
+}
+
+uint64_t Patience::rto_ns(const SendQueue& queue, const RttEstimator& rtt, uint64_t stretch) const {
+  return retransmission_timeout_ns(rtt.srtt_ns(), rtt.rttvar_ns(), backoff_,
+                                   queue.host.settings().min_rto_ns, most_rto_ns(queue, stretch));
+}
+
+void Patience::tell_limits(SendQueue& queue, uint64_t stretch) {
+  QpStatus& status = queue.status();
+  const auto us = [](uint64_t ns) { return static_cast<uint32_t>(ns / 1000); };
+  status.least_rto_us.store(us(queue.host.settings().min_rto_ns), std::memory_order_relaxed);
+  status.most_rto_us.store(us(most_rto_ns(queue, stretch)), std::memory_order_relaxed);
+  tell(queue, RttEstimator());
+}
+
+void Patience::tell(SendQueue& queue, const RttEstimator& rtt) const {
+  QpStatus& status = queue.status();
+  status.srtt_ns.store(static_cast<uint32_t>(rtt.srtt_ns()), std::memory_order_relaxed);
+  status.rttvar_ns.store(static_cast<uint32_t>(rtt.rttvar_ns()), std::memory_order_relaxed);
+  status.rto_backoff.store(backoff_, std::memory_order_relaxed);
 }
 
 void Patience::charge(SendQueue& queue, TimeNs now_ns, std::optional<Psn> oldest, uint64_t rto_ns) {

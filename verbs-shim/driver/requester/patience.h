@@ -59,6 +59,9 @@ class Patience {
   // bound even where round trips were measured longer: a stalled machine must not make a lost
   // answer wait until retry_cnt is used up.
   uint64_t rto_ns(const SendQueue& queue, const RttEstimator& rtt, uint64_t stretch) const;
+  // Tells people, by the status, between which bounds that is, once; and of what it is made now.
+  void tell_limits(SendQueue& queue, uint64_t stretch);
+  void tell(SendQueue& queue, const RttEstimator& rtt) const;
   // Charges the time since the last evaluation. Nothing is charged while the own NIC does not run,
   // or has not even transmitted the oldest PSN that is waited for (none: only answers are), and at
   // most one timeout at a time: a process that was stopped must not find its connections failed
@@ -80,6 +83,7 @@ class Patience {
   }
 
  private:
+  static uint64_t most_rto_ns(const SendQueue& queue, uint64_t stretch);
   static uint64_t limit_ns(const QpAttr& attr) { return silence_limit_ns(attr); }
 
   TimeNs progress_ns_ = 0;   // when the peer last made progress, or work began on an idle queue

@@ -166,8 +166,9 @@ bool ReadAnswers::pull_lost(SendQueue& queue, const SendTracker& requests, TimeN
     count = std::min(count, w.response_count - within);
     tracker_.on_resend(first, count, now_ns);
     queue.host.totals.read_repulls += 1;
-    send_request(queue, w, within, count, requests.attempt(w.first_psn), kSendRetransmit,
-                 queue.host.map.urgent);
+    send_request(queue, w, within, count,
+                 attempt_with(requests.attempt(w.first_psn), tracker_.cause(first)),
+                 kSendRetransmit, queue.host.map.urgent);
     from = first + count;
   }
   return true;
@@ -246,19 +247,19 @@ void ReadAnswers::renew_epoch(const SendQueue& queue) {
   epoch_unanswered_ = true;
   epoch_keep_until_ = keep_until;
   tracker_.rewind(keep_until);
-  tracker_.mark_all_lost();
+  tracker_.mark_all_lost(RepeatCause::anew);
 }
 
 void ReadAnswers::on_probe(uint32_t most) {
   if (misses_repulled())
-    tracker_.mark_first_lost(most);
+    tracker_.mark_first_lost(most, RepeatCause::probe);
   else if (tracker_.in_flight() != 0)
-    tracker_.mark_lost(tracker_.last_unacknowledged());
+    tracker_.mark_lost(tracker_.last_unacknowledged(), RepeatCause::probe);
 }
 
 void ReadAnswers::on_timeout(uint32_t most) {
   if (tracker_.in_flight() != 0) congestion_.on_timeout();
-  tracker_.mark_first_lost(most);
+  tracker_.mark_first_lost(most, RepeatCause::timeout);
 }
 
 }  // namespace hostnic::driver

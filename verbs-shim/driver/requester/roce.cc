@@ -39,6 +39,7 @@ void RoceRequester::start(SendQueue& queue, Psn first, TimeNs now_ns) {
   answers_per_request_ = std::min(kRequestBytes >> queue.mtu_shift(), window / 4);
   queue.status().acknowledged_psn.store(first.value(), std::memory_order_release);
   patience_.start(now_ns);
+  patience_.tell_limits(queue, kTimeoutStretch);
 }
 
 QpGauges RoceRequester::gauges(const SendQueue& queue) const {
@@ -104,6 +105,7 @@ uint32_t RoceRequester::send_request(SendQueue& queue, const Wqe& w, uint32_t wi
   SendDescriptor d{};
   d.op = w.op;
   d.flags = flags;
+  if ((flags & kSendRetransmit) != 0) d.attempt = attempt_with(0, again_cause_);
   d.qpn = queue.qpn;
   d.psn = (w.first_psn + within).value();
   d.va = w.remote_va;
@@ -210,7 +212,8 @@ bool RoceRequester::send_again(SendQueue& queue, TimeNs now_ns) {
     } else {
       psns = std::min({psns, w.issued_psns - within, queue.resent_packets(), by_rate});
       if (has_rate_) flags |= spend_rate(queue, psns, payload_bytes(queue, w, within, psns));
-      queue.send_range(w, index, within, psns, 1, flags | kSendAckRequest, queue.host.map.sends);
+      queue.send_range(w, index, within, psns, attempt_with(1, again_cause_),
+                       flags | kSendAckRequest, queue.host.map.sends);
     }
     again_ += psns;
     sent_ns_ = now_ns;
@@ -228,7 +231,8 @@ bool RoceRequester::may_fill(const SendQueue& queue) const {
   return !is_read_or_atomic(queue.wqe(queue.find_by_psn(una_)).op);
 }
 
-void RoceRequester::fill(TimeNs now_ns) {
+void RoceRequester::fill(RepeatCause cause, TimeNs now_ns) {
+  fill_cause_ = cause;
   timed_ns_ = 0;
   fills_ = filling_ == Filling::kSent && fill_psn_ == una_ ? fills_ + 1 : 0;
   filling_ = Filling::kDue;
@@ -250,7 +254,7 @@ bool RoceRequester::send_missing(SendQueue& queue, TimeNs now_ns) {
   uint8_t flags = kSendRetransmit | kSendAckRequest;
   // It does not wait for the rate, but those behind it do.
   if (has_rate_) flags |= spend_rate(queue, 1, payload_bytes(queue, w, within, 1));
-  queue.send_range(w, index, within, 1, 1, flags, queue.host.map.urgent);
+  queue.send_range(w, index, within, 1, attempt_with(1, fill_cause_), flags, queue.host.map.urgent);
   filling_ = Filling::kSent;
   fill_until_ = queue.transmitted();
   sent_ns_ = fill_ns_ = now_ns;
@@ -274,9 +278,9 @@ void RoceRequester::note_filled(const SendQueue& queue, TimeNs now_ns) {
   if (!before(una_, fill_until_)) return;
   // A peer that holds may miss two packets in a row, or find no room.
   if (peer_ != Peer::kHolds || doubts_ >= kMostDoubts) {
-    go_back();
+    go_back(RepeatCause::gap);
   } else if (was == Filling::kSent && may_fill(queue)) {
-    fill(now_ns);
+    fill(RepeatCause::gap, now_ns);
   } else {
     filling_ = Filling::kAnswers;
     fill_psn_ = una_;
@@ -291,11 +295,12 @@ uint64_t RoceRequester::fill_timeout_ns(const SendQueue& queue) const {
   return rtt_.valid() ? std::min(rto, std::max(kFirstFillNs, 2 * rtt_.srtt_ns())) : rto;
 }
 
-void RoceRequester::time_answer(TimeNs now_ns) {
+void RoceRequester::time_answer(SendQueue& queue, TimeNs now_ns) {
   if (timed_ns_ == 0 || distance(timed_until_, una_) < 0) return;
   rtt_.sample(now_ns - timed_ns_);
   timed_ns_ = 0;
   patience_.end_backoff();
+  patience_.tell(queue, rtt_);
 }
 
 void RoceRequester::take_acks(SendQueue& queue, const QpStatusSnapshot& snapshot, TimeNs now_ns) {
@@ -311,7 +316,7 @@ void RoceRequester::take_acks(SendQueue& queue, const QpStatusSnapshot& snapshot
     while (!requests_.empty() && distance(requests_.front(), una_) >= 0) requests_.pop_front();
     queue.status().acknowledged_psn.store(una_.value(), std::memory_order_release);
     patience_.note_progress(now_ns);
-    time_answer(now_ns);
+    time_answer(queue, now_ns);
     rnr_.forget();
     if (filling_ != Filling::kNo) note_filled(queue, now_ns);
   }
@@ -346,9 +351,9 @@ void RoceRequester::take_nak(SendQueue& queue, const QpStatusSnapshot& snapshot,
     // It goes again already, and a timer watches over it.
     if (filling_ == Filling::kDue || filling_ == Filling::kSent) return;
     if (may_fill(queue)) {
-      fill(now_ns);
+      fill(RepeatCause::nak, now_ns);
     } else {
-      go_back();
+      go_back(RepeatCause::nak);
     }
     return;
   }
@@ -370,7 +375,7 @@ bool RoceRequester::on_timer(SendQueue& queue, TimeNs now_ns) {
     if (now_ns < rnr_.until_ns()) return true;
     rnr_.end(/*probe=*/false);
     patience_.note_progress(now_ns);
-    go_back();
+    go_back(RepeatCause::rnr);
     return true;
   }
   if (in_flight() == 0) return true;
@@ -381,9 +386,9 @@ bool RoceRequester::on_timer(SendQueue& queue, TimeNs now_ns) {
   }
   if (filling_ != Filling::kNo && now_ns >= fill_ns_ + fill_timeout_ns(queue)) {
     if (filling_ == Filling::kSent && peer_ == Peer::kHolds && fills_ + 1 < kMostFills) {
-      fill(now_ns);
+      fill(RepeatCause::probe, now_ns);
     } else {
-      go_back();
+      go_back(RepeatCause::probe);
     }
   }
   const uint64_t rto = rto_ns(queue);
@@ -393,11 +398,12 @@ bool RoceRequester::on_timer(SendQueue& queue, TimeNs now_ns) {
   // What waits for its time by the rate is not lost, and nobody can have answered it.
   if (again_ == una_ && limiter_.limited()) return true;
   patience_.note_timeout();
+  patience_.tell(queue, rtt_);
   ++queue.host.totals.timeouts;
   congestion_.on_timeout();
   log_debug("QP 0x%x: timeout %u: nothing of PSNs %u..%u came back", queue.qpn, patience_.retries(),
             una_.value(), next_.value());
-  go_back();
+  go_back(RepeatCause::timeout);
   return true;
 }
 

@@ -67,7 +67,8 @@ class RoceRequester {
   bool waits_for_reads(const SendQueue& queue, const Wqe& w) const;
   uint32_t answers_of_request(const SendQueue& queue, const Wqe& w, uint32_t within) const;
   uint32_t send_request(SendQueue& queue, const Wqe& w, uint32_t within, uint8_t flags);
-  void go_back() {
+  void go_back(RepeatCause cause) {
+    again_cause_ = cause;
     timed_ns_ = 0;  // an answer could be to either copy
     again_ = una_;
     repeated_until_ = next_;
@@ -75,7 +76,7 @@ class RoceRequester {
     requests_.clear();
   }
   bool may_fill(const SendQueue& queue) const;
-  void fill(TimeNs now_ns);
+  void fill(RepeatCause cause, TimeNs now_ns);
   bool send_missing(SendQueue& queue, TimeNs now_ns);
   void note_filled(const SendQueue& queue, TimeNs now_ns);
   uint64_t fill_timeout_ns(const SendQueue& queue) const;
@@ -83,7 +84,7 @@ class RoceRequester {
     return patience_.rto_ns(queue, rtt_, kTimeoutStretch);
   }
   TimeNs quiet_since_ns() const { return std::max(patience_.quiet_since_ns(), sent_ns_); }
-  void time_answer(TimeNs now_ns);
+  void time_answer(SendQueue& queue, TimeNs now_ns);
   void take_nak(SendQueue& queue, const QpStatusSnapshot& snapshot, TimeNs now_ns);
   uint32_t packets_by_rate(const SendQueue& queue) const {
     return limiter_.limited() ? limiter_.packets(queue.mtu_shift()) : UINT32_MAX;
@@ -96,6 +97,8 @@ class RoceRequester {
   // was last missing, [again_, next_) is to go again.
   Psn una_, again_, next_;
   Psn repeated_until_;  // everything before it may have left more than once
+  // Why [again_, next_) and the missing packet go again.
+  RepeatCause again_cause_ = RepeatCause::timeout, fill_cause_ = RepeatCause::nak;
 
   // What the peer does with packets behind a gap.
   enum class Peer : uint8_t { kUnknown, kHolds, kDrops };

@@ -77,7 +77,7 @@ uint32_t RequestSender::send_read_requests(ClientState& client, DescriptorQueue&
     requester_.note_transmitted(*qp,
                                 Transmitted{Psn(d.psn), static_cast<uint8_t>(d.attempt & 3),
                                             (d.flags & kSendAckRequest) != 0},
-                                1, false);
+                                1, RepeatCause::kNone);
     queue.pop(1);
     client.share.charge(1, 0);
     qp->request_bytes += d.length_bytes;

@@ -84,7 +84,7 @@ bool RequestSender::send_one(QpContext& qp, SendProgress& progress, bool& blocke
     if (!Requester::is_acknowledged(qp, p.psn)) requester_.fail_send(qp, p.psn, progress.error);
     return false;
   }
-  requester_.note_transmitted(qp, p, 1, (progress.descriptor.flags & kSendRetransmit) != 0);
+  requester_.note_transmitted(qp, p, 1, repeat_cause_of(progress.descriptor));
   return Packetizer::note_progress(progress, 1, p.payload_bytes);
 }
 
@@ -127,7 +127,7 @@ uint32_t RequestSender::send_train(QpContext& qp, SendProgress& progress,
   if (!egress_.emit_train(qp.peer, qp.request_flow, p, {payload, region, qp.packets.count()}, count,
                           flags_for(d)))
     return 0;
-  requester_.note_transmitted(qp, p, count, (d.flags & kSendRetransmit) != 0);
+  requester_.note_transmitted(qp, p, count, repeat_cause_of(d));
   progress.sge_offset += count << mtu_shift;
   Packetizer::note_progress(progress, count, count << mtu_shift);
   return count;
@@ -167,7 +167,7 @@ uint32_t RequestSender::send_bundle(QpContext& qp, SendProgress& progress,
                            {payload, region, qp.packets.count()}, flags_for(d)))
     return 0;
   requester_.note_transmitted(qp, {first.psn + (count - 1), first.attempt, end.ack_request}, count,
-                              (d.flags & kSendRetransmit) != 0);
+                              repeat_cause_of(d));
   progress.sge_offset += bytes;
   progress.active = Packetizer::note_progress(progress, count, bytes);
   return turn_packets(count);

@@ -69,6 +69,7 @@ void Requester::receive_ack(QpContext& qp, const wire::Sack& sack, wire::Aeth ae
     bits[psn.value() / 64 % kBitmapWords] &= ~(uint64_t{1} << psn.value() % 64);
   }
   qp.una = sack.base;
+  if (progress > 0) qp.note_progress(now_);
   status.una_psn = sack.base.value();
   if (distance(Psn(status.sack_end_psn), sack.base) > 0) status.sack_end_psn = sack.base.value();
   if (distance(Psn(status.highest_acceptable_psn), sack.highest_acceptable) > 0) {

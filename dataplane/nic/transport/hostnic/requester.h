@@ -66,12 +66,11 @@ class Requester {
   // The epoch of a READ or atomic that leaves. Only a newer one counts: the rings overtake each
   // other, and an older descriptor's answers are simply stale.
   void begin_pull(QpContext& qp, const SendDescriptor& d);
-  // Notes that `packets` packets of requests have left.
-  void note_transmitted(QpContext& qp, Transmitted last, uint32_t packets, bool retransmit);
+  // Notes that `packets` packets of requests have left; `cause`: why once more.
+  void note_transmitted(QpContext& qp, Transmitted last, uint32_t packets, RepeatCause cause);
   void note_transmitted(QpContext& qp, const wire::Packet& last, uint32_t packets,
-                        bool retransmit) {
-    note_transmitted(qp, Transmitted{last.psn, last.attempt, last.ack_request}, packets,
-                     retransmit);
+                        RepeatCause cause) {
+    note_transmitted(qp, Transmitted{last.psn, last.attempt, last.ack_request}, packets, cause);
   }
   // Whether the driver knows that the peer has the packet of a request: the work request may be
   // complete then, and its memory deregistered, while a repetition that turned out to be needless
@@ -117,14 +116,13 @@ class Requester {
 };
 
 inline void Requester::note_transmitted(QpContext& qp, Transmitted last, uint32_t packets,
-                                        bool retransmit) {
-  if (retransmit) {
-    counters_.add(Counter::retransmitted_packets, packets);
-    qp.retransmitted_packets += packets;
-  }
+                                        RepeatCause cause) {
+  if (unlikely(cause != RepeatCause::kNone))
+    qp.note_sent_again(counters_, cause, packets, last.psn, now_);
   const Psn next = last.psn + 1;
   const bool repeated = distance(qp.transmitted, next) <= 0;
   if (!repeated) {
+    qp.note_sent_first(now_);
     qp.transmitted = next;
     qp.status->transmitted_psn.store(next.value(), std::memory_order_release);
   }

@@ -52,6 +52,7 @@ void RoceRequester::report(QpContext& qp, Psn una, uint32_t nak) {
   status.una_psn = status.sack_end_psn = una.value();
   status.highest_acceptable_psn = (una + (kWindowLimit - 1)).value();
   if (progress) {
+    qp.note_progress(now_);
     status.nak = kNoNak;
     qp.roce->gap_told = false;
   }
@@ -212,12 +213,11 @@ void RoceRequester::note_transmitted(QpContext& qp, const SendDescriptor& d,
     note_request(qp, d, p.psn);
     if (d.op == SendOp::kRead) psns = answers_of_read(d.length_bytes, qp.mtu_bytes);
   }
-  if ((d.flags & kSendRetransmit) != 0) {
-    counters_.add(Counter::retransmitted_packets);
-    ++qp.retransmitted_packets;
-  }
   const Psn next = p.psn + psns;
+  if (unlikely((d.flags & kSendRetransmit) != 0))
+    qp.note_sent_again(counters_, repeat_cause_of(d), 1, p.psn + (psns - 1), now_);
   if (distance(qp.transmitted, next) <= 0) return;
+  qp.note_sent_first(now_);
   qp.transmitted = next;
   qp.status->transmitted_psn.store(next.value(), std::memory_order_release);
 }

@@ -25,7 +25,7 @@ namespace hostnic {
 class RoceRequester {
  public:
   explicit RoceRequester(const TransportServices& nic)
-      : placement_(nic.placement), reports_(nic.reports), counters_(nic.counters) {}
+      : placement_(nic.placement), reports_(nic.reports), counters_(nic.counters), now_(nic.now) {}
 
   void receive_ack(QpContext& qp, const wire::Packet& p);
   void receive_answer(QpContext& qp, const wire::Packet& p, rte_mbuf* packet);
@@ -49,6 +49,7 @@ class RoceRequester {
   Placement& placement_;
   Reports& reports_;
   Counters& counters_;
+  const TimeNs& now_;
 };
 
 }  // namespace hostnic
