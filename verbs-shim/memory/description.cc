@@ -127,9 +127,9 @@ Failure Description::describe_mirror(const Request& request, const Area& area, u
                                      uint64_t end, Described& described) {
   const uint64_t first = std::max(start, request.va);
   const uint64_t last = std::min(end, request.va + request.length_bytes);
-  LateFill::Part part;
+  AsideTable::Part part;
   for (uint64_t at = start; at < end;) {
-    state_.late.next_aside(at, end, part);
+    state_.late.asides().next_aside(at, end, part);
     const uint64_t from = slice_up(std::max(part.start, first));
     const uint64_t to = slice_down(std::min(part.end, last));
     uint32_t file = 0;
@@ -163,7 +163,7 @@ bool Description::find_fill_map(Described& described, uint32_t& index) const {
       described.files, [](const Described::File& file) { return file.is_fill_map; });
   index = static_cast<uint32_t>(known - described.files.begin());
   if (known != described.files.end()) return true;
-  Described::File file{UniqueFd(state_.late.duplicate_map())};
+  Described::File file{UniqueFd(state_.late.asides().duplicate_map())};
   file.is_fill_map = true;
   if (file.fd.get() < 0 || described.files.size() == kMaxControlFds) return false;
   described.files.push_back(std::move(file));

@@ -67,7 +67,7 @@ void Forks::copy_for_child(const Area& area) {
     copy_grown_for_child(area, at, start);
     at = end;
     if (skip_copy_in_child_.load() && range.registrations != 0) continue;
-    if (state_.late.any_aside(start, end)) continue;
+    if (state_.late.asides().any_aside(start, end)) continue;
     if (state_.migrator.copy_to_stash(start, end, range.stash_delta, area.prot) == 0)
       snapshots_.push_back({start, end, start + range.stash_delta});
   }

@@ -4,13 +4,10 @@
 
 #include <fcntl.h>
 #include <linux/futex.h>
-#include <sys/resource.h>
-#include <sys/stat.h>
 
 #include <algorithm>
 #include <cerrno>
 
-#include "verbs-shim/base/own_descriptors.h"
 #include "verbs-shim/memory/background_thread.h"
 
 namespace hostnic::memory {
@@ -22,7 +19,7 @@ int LateFill::start(const Descriptors& descriptors, Tell tell, SettleCall* settl
   tell_ = tell;
   settle_ = settle;
   lost_ = lost;
-  int error = make_map();
+  int error = asides_.make_map();
   if (error == 0)
     error = start_background_thread(
         "hostnic-fill", [](void* self) { static_cast<LateFill*>(self)->run(); }, this);
@@ -30,41 +27,6 @@ int LateFill::start(const Descriptors& descriptors, Tell tell, SettleCall* settl
   while (state_.load(std::memory_order_acquire) == State::kNotStarted)
     syscall(SYS_futex, &state_, FUTEX_WAIT_PRIVATE, State::kNotStarted, nullptr, nullptr, 0);
   return runs() ? 0 : start_error_;
-}
-
-// The map is sealed: hostnicd must not fault on it.
-int LateFill::make_map() {
-  if (map_ != nullptr) return 0;
-  rlimit largest{};  // a larger file is a signal to the program
-  if (getrlimit(RLIMIT_FSIZE, &largest) == 0 && largest.rlim_cur < kMapBytes) return EFBIG;
-  const int fd = memfd_create("hostnic-fill-map", MFD_CLOEXEC | MFD_ALLOW_SEALING);
-  if (fd < 0) return errno;
-  struct stat file {};
-  void* map = MAP_FAILED;
-  if (ftruncate(fd, static_cast<off_t>(kMapBytes)) == 0 &&
-      fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW) == 0 && fstat(fd, &file) == 0)
-    map = raw_mmap(nullptr, kMapBytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, fd, 0);
-  if (map != MAP_FAILED) map_fd_ = keep_copy(fd);
-  if (map_fd_ < 0) {
-    const int error = errno;
-    if (map != MAP_FAILED) raw_munmap(map, kMapBytes);
-    close(fd);
-    return error;
-  }
-  close(fd);
-  raw_madvise(map, kMapBytes, MADV_DONTFORK);
-  map_inode_ = file.st_ino;
-  map_ = static_cast<Slice*>(map);
-  return 0;
-}
-
-int LateFill::duplicate_map() const {
-  const int fd = fcntl(map_fd_, F_DUPFD_CLOEXEC, 3);
-  struct stat file {};
-  if (fd < 0 || (fstat(fd, &file) == 0 && file.st_ino == map_inode_)) return fd;
-  close(fd);
-  errno = EBADF;
-  return -1;
 }
 
 // Rings until the order has been carried out: a signal or a debugger can end a thread's waiting.
@@ -92,42 +54,7 @@ void LateFill::stop() {
 }
 
 int LateFill::fill(uint64_t start, uint64_t end) {
-  return any_aside(start, end) ? order(Command::kFill, start, end, 0) : 0;
-}
-
-bool LateFill::any_aside(uint64_t start, uint64_t end) const {
-  return std::ranges::any_of(asides_,
-                             [=](const Aside& aside) { return aside.overlaps(start, end); });
-}
-
-bool LateFill::any_unfilled(uint64_t start, uint64_t end) const {
-  return std::ranges::any_of(asides_, [=, this](const Aside& aside) {
-    if (!aside.overlaps(start, end)) return false;
-    const uint64_t last = std::min(aside.end, end);
-    for (uint64_t at = std::max(aside.start.load(), slice_down(start)); at < last;
-         at += kSliceBytes)
-      if (slice(aside, at).load(std::memory_order_acquire) != SliceState::kFilled) return true;
-    return false;
-  });
-}
-
-const LateFill::Aside* LateFill::find(uint64_t va) const {
-  for (const Aside& aside : asides_)
-    if (aside.overlaps(va, va + 1)) return &aside;
-  return nullptr;
-}
-
-// What has just been filled altogether is still good for a part: its states stay as they are until
-// the registrar moves something else aside.
-bool LateFill::next_aside(uint64_t start, uint64_t end, Part& part) const {
-  part = {end, end, 0};
-  for (const Aside& aside : asides_) {
-    const uint64_t from = aside.start.load(std::memory_order_acquire);
-    if (from == 0 || from >= end || aside.end <= start || std::max(from, start) >= part.start)
-      continue;
-    part = {std::max(from, start), std::min(aside.end, end), aside.map_start};
-  }
-  return part.start < part.end;
+  return asides_.any_aside(start, end) ? order(Command::kFill, start, end, 0) : 0;
 }
 
 // 1. The mirror's empty mapping is made elsewhere, with first touches stopped, so that nobody ever
@@ -185,18 +112,18 @@ int LateFill::swap(uint64_t start, uint64_t length, void* stash, void* incoming,
 
 // The next run of slices that were taken, from `from` on, in one piece of memory.
 bool LateFill::next_taken(uint64_t& from, uint64_t end, uint64_t& to) const {
-  const auto taken = [this](const Aside* aside, uint64_t at) {
-    return aside != nullptr && slice(*aside, at) == kMoving;
+  const auto taken = [this](const AsideTable::Aside* aside, uint64_t at) {
+    return aside != nullptr && asides_.slice(*aside, at) == AsideTable::kMoving;
   };
-  const Aside* aside = nullptr;
-  while (from < end && !taken(aside = find(from), from)) from += kSliceBytes;
-  for (to = from; to < end && find(to) == aside && taken(aside, to);) to += kSliceBytes;
+  const AsideTable::Aside* aside = nullptr;
+  while (from < end && !taken(aside = asides_.find(from), from)) from += kSliceBytes;
+  for (to = from; to < end && asides_.find(to) == aside && taken(aside, to);) to += kSliceBytes;
   return from < end;
 }
 
 int LateFill::put_home(uint64_t from, uint64_t to, int prot) {
   const uint64_t length = to - from;
-  void* stash = pointer(from + find(from)->stash_delta);
+  void* stash = pointer(from + asides_.find(from)->stash_delta);
   if (mprotect(stash, length, prot) != 0) return errno;
   if (raw_mremap(stash, length, length, MREMAP_MAYMOVE | MREMAP_FIXED, pointer(from)) == MAP_FAILED)
     return errno;
@@ -205,9 +132,8 @@ int LateFill::put_home(uint64_t from, uint64_t to, int prot) {
 
 // The map, the bell and the window are not inherited.
 void LateFill::forget_parent() {
-  close_ours(map_fd_);
+  asides_.forget_parent();
   new (this) LateFill;
-  asides_in_use_.store(0);
 }
 
 }  // namespace hostnic::memory

@@ -15,15 +15,14 @@
 #include <cstdint>
 
 #include "protocol/hostif/memory_region.h"
+#include "verbs-shim/memory/aside_table.h"
 #include "verbs-shim/memory/blocked_calls.h"
 #include "verbs-shim/memory/migration.h"
+#include "verbs-shim/memory/page_passage.h"
 #include "verbs-shim/memory/raw_memory.h"
 #include "verbs-shim/memory/userfault.h"
 
 namespace hostnic::memory {
-
-constexpr uint64_t slice_down(uint64_t va) { return va & ~(kSliceBytes - 1); }
-constexpr uint64_t slice_up(uint64_t va) { return slice_down(va + kSliceBytes - 1); }
 
 // Registrations of at least so many bytes move memory aside: less is copied as quickly.
 inline constexpr uint64_t kLateBytes = 16 << 20;
@@ -32,9 +31,8 @@ class LateFill {
  public:
   // Called by the thread when nothing of some memory lies aside any more.
   using Tell = void (*)();
-  // Called by the thread when pages that lay aside are nowhere any more: the program has unmapped
-  // their addresses there. Its own accesses raise SIGBUS; who has a key is to be refused.
-  using Lost = void (*)(uint64_t start, uint64_t end);
+  // Called by the thread.
+  using Lost = PagePassage::Lost;
 
   // What the thread works with; all may be closed once it has started.
   struct Descriptors {
@@ -50,10 +48,8 @@ class LateFill {
             Lost lost = nullptr);
   // Makes zeros of what lies aside in [start, end), whole pages. Called from the thread only.
   void drop(uint64_t start, uint64_t end);
-  // Whether the mirror is mapped at an address only because the thread copies there.
-  bool is_own_view(uint64_t va) const {
-    return va - window_.load(std::memory_order_acquire) < 2 * kSliceBytes;
-  }
+  const AsideTable& asides() const { return asides_; }
+  bool is_own_view(uint64_t va) const { return passage_.is_own_view(va); }
   bool runs() const { return state_.load(std::memory_order_acquire) == State::kRuns; }
 
   // Tests that look at what is aside want nothing to be copied by and by. Called before start().
@@ -85,7 +81,7 @@ class LateFill {
   // been copied in part, are filled. Returns as fill() does.
   template <class Use>
   int bring_home(uint64_t start, uint64_t end, int prot, Use use) {
-    if (!any_aside(start, end)) return 0;
+    if (!asides_.any_aside(start, end)) return 0;
     const uint64_t last = slice_down(end);
     order(Command::kTake, slice_up(start), last, 0);
     for (uint64_t from = slice_up(start), to = 0; next_taken(from, last, to); from = to) {
@@ -99,26 +95,6 @@ class LateFill {
   void tidy(uint64_t start, uint64_t end) {
     if (runs()) order(Command::kTidy, slice_up(start), slice_down(end), 0);
   }
-  // Whether any part of [start, end) lies aside, or has just ceased to. For any thread, without the
-  // lock.
-  bool any_aside(uint64_t start, uint64_t end) const;
-  // Whether a slice of [start, end) has not been copied yet. As any_aside().
-  bool any_unfilled(uint64_t start, uint64_t end) const;
-  // Whether any memory of this process lies aside. For any thread, at any time, and at no cost.
-  static bool anything_aside() { return asides_in_use_.load(std::memory_order_relaxed) != 0; }
-
-  // A part of a range that lies aside, and where its slices' states are in the fill map.
-  struct Part {
-    uint64_t start = 0, end = 0;
-    uint64_t map_start = 0;  // what the first byte of the map stands for, as an address
-    uint64_t map_offset(uint64_t va) const { return (va - map_start) / kSliceBytes; }
-  };
-  // Finds the first part of [start, end) that lies aside. Returns false if there is none.
-  bool next_aside(uint64_t start, uint64_t end, Part& part) const;
-  // A new descriptor of the fill map, or -1 with errno: the program closed ours.
-  int duplicate_map() const;
-  uint64_t map_inode() const { return map_inode_; }
-
   // Called in a forked child, which has no such thread. The parent had filled everything before.
   void forget_parent();
 
@@ -135,51 +111,23 @@ class LateFill {
     kTidy,
     kStop
   };
-  using Slice = std::atomic<SliceState>;
-  static_assert(sizeof(Slice) == 1 && Slice::is_always_lock_free);
-  // Further states, which hostnicd takes for pages that are not there yet.
-  static constexpr SliceState kMoving{3};  // the registrar moves it aside, or home
-  static constexpr SliceState kPartly{4};  // a device has a page of it in its hands; the rest is
-                                           // filled
-
-  // Memory that was moved aside, whole slices. Written by the thread only.
-  struct Aside {
-    std::atomic<uint64_t> start{0};  // 0: the entry is free
-    uint64_t end = 0, stash_delta = 0;
-    uint64_t map_start = 0;  // as in Part
-    bool takes_out = false;  // pages leave the stash before they are copied
-
-    uint64_t slot(uint64_t va) const { return (va - map_start) / kSliceBytes; }
-    bool used() const { return start.load(std::memory_order_acquire) != 0; }
-    bool overlaps(uint64_t from, uint64_t to) const {
-      return used() && start.load(std::memory_order_relaxed) < to && from < end;
-    }
-  };
   // Memory that the program moved by mremap while it lay aside.
   struct Moved {
     uint64_t from = 0, to = 0, length_bytes = 0;
   };
-  static constexpr size_t kMaxAsides = 256, kMaxMoved = 64;
+  static constexpr size_t kMaxMoved = 64;
   static constexpr uint64_t kTakesOut = 1;        // added to the stash_delta of an order
-  static constexpr uint64_t kMapBytes = 1 << 20;  // slices of 2 TiB
-
-  static constexpr bool overlaps(uint64_t start, uint64_t end, uint64_t from, uint64_t to) {
-    return start < to && from < end;
-  }
 
   // Functions in late_fill.cc: the registrar's threads.
-  int make_map();
   int order(Command command, uint64_t start, uint64_t end, uint64_t argument);
   bool next_taken(uint64_t& from, uint64_t end, uint64_t& to) const;
   int put_home(uint64_t from, uint64_t to, int prot);
   static int swap(uint64_t start, uint64_t length, void* stash, void* incoming, Userfault& stops);
-  const Aside* find(uint64_t va) const;
-  Slice& slice(const Aside& aside, uint64_t va) const { return map_[aside.slot(va)]; }
 
-  // Functions in late_fill_thread.cc, late_fill_orders.cc and late_fill_pages.cc: the thread.
+  // Functions in late_fill_thread.cc and late_fill_orders.cc: the thread.
   void run();
   int open_descriptors();
-  int reserve_window();
+  int make_bell();
   void wait(int64_t pause_ns) const;
   void read_events();
   bool change_is_due() const;
@@ -187,35 +135,19 @@ class LateFill {
   void follow_moved();
   bool obey();
   int carry_out();
-  int add();
-  uint64_t find_room(uint64_t slices) const;
   int64_t step();
-  uint64_t next_in_state(SliceState state, uint64_t from, const Aside*& found) const;
   bool release_filled();
   bool tidy_some();
   enum class Pages { kAny, kHuge };
-  int fill_slice(const Aside& aside, uint64_t start, Pages pages);
+  int fill_slice(const AsideTable::Aside& aside, uint64_t start, Pages pages);
   void collapse(uint64_t start);
-  bool map_transit() const;
-  void unmap_transit() const;
-  int take_out(uint64_t to, uint64_t from, uint64_t& length);
-  int put_in(uint64_t at, uint64_t source, uint64_t length, uint64_t& done);
-  int copy_into_file(uint64_t page, uint64_t source) const;
-  void put_back(uint64_t stash, uint64_t transit, uint64_t length) const;
-  bool is_lost(uint64_t page, uint64_t source) const;
-  void lose(uint64_t page);
-  static void let_others_run(int tries);
   int fill_all(uint64_t start, uint64_t end);
-  void mark(uint64_t start, uint64_t end, SliceState from, SliceState to);
-  void settle(const Aside& aside, uint64_t start);
+  void settle(const AsideTable::Aside& aside, uint64_t start);
   void supply(uint64_t page) const;
   void wake(uint64_t start, uint64_t end) const;
   bool hand_over(uint64_t start, uint64_t end) const;
   void let_go(uint64_t start, uint64_t end) const;
   void cut(uint64_t start, uint64_t end);
-  bool is_filled(const Aside& aside) const;
-
-  static inline constinit std::atomic<uint32_t> asides_in_use_{0};
 
   std::atomic<State> state_{State::kNotStarted};  // futex word while it starts
   int start_error_ = 0;
@@ -223,12 +155,8 @@ class LateFill {
   Tell tell_ = nullptr;
   SettleCall* settle_ = nullptr;
   Lost lost_ = nullptr;
-  Aside asides_[kMaxAsides];
-
-  // The process's fill map.
-  int map_fd_ = -1;
-  uint64_t map_inode_ = 0;
-  Slice* map_ = nullptr;
+  AsideTable asides_;
+  PagePassage passage_;
 
   // The order that the thread is to carry out, and its result. Who orders touches the bell, a
   // missing page, and waits in the kernel until the thread has put a page there.
@@ -238,17 +166,14 @@ class LateFill {
   uint64_t command_start_ = 0, command_end_ = 0, command_argument_ = 0;
   int result_ = 0;
 
-  // The thread's own: descriptors in its own table, two slices of addresses that pages pass
-  // through, and what it will look at next.
-  int fd_ = -1, own_mirror_fd_ = -1, own_pagemap_fd_ = -1, own_watch_fd_ = -1;
-  uint64_t copying_ = 0;  // the slice whose pages may have left the stash; 0: none
-  std::atomic<uint64_t> window_{0};
+  // The thread's own: descriptors in its own table, and what it will look at next.
+  int fd_ = -1, own_mirror_fd_ = -1, own_watch_fd_ = -1;
   uint64_t stack_start_ = 0, stack_end_ = 0;
   bool bell_rings_ = false, only_wanted_ = false, no_huge_pages_ = false;
   uint64_t tidy_at_ = 0, tidy_end_ = 0;
   Moved moved_[kMaxMoved];
   size_t moved_count_ = 0;
-  uint64_t next_ = 0, next_slot_ = 0;
+  uint64_t next_ = 0;
   int64_t eager_until_ns_ = 0, retry_ns_ = 0;
 };
 

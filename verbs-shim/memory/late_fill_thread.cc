@@ -55,15 +55,15 @@ int LateFill::open_descriptors() {
   if (unshare(CLONE_FILES) != 0) return errno;
   own_mirror_fd_ = fcntl(given_.mirror, F_DUPFD_CLOEXEC, 0);
   if (own_mirror_fd_ < 0) return errno;
-  own_pagemap_fd_ = fcntl(given_.pagemap, F_DUPFD_CLOEXEC, 0);
-  if (own_pagemap_fd_ < 0) return errno;
+  const int own_pagemap_fd = fcntl(given_.pagemap, F_DUPFD_CLOEXEC, 0);
+  if (own_pagemap_fd < 0) return errno;
   own_watch_fd_ = given_.watch < 0 ? -1 : fcntl(given_.watch, F_DUPFD_CLOEXEC, 0);
   fd_ = static_cast<int>(syscall(SYS_userfaultfd, kFlags));
   if (fd_ < 0 && given_.lent_device >= 0)
     fd_ = ioctl(given_.lent_device, USERFAULTFD_IOC_NEW, kFlags);
   if (fd_ < 0) return errno;
   // Its copies of the program's descriptors would keep pipes and sockets open.
-  int kept[] = {fd_, own_mirror_fd_, own_pagemap_fd_, own_watch_fd_};
+  int kept[] = {fd_, own_mirror_fd_, own_pagemap_fd, own_watch_fd_};
   std::ranges::sort(kept);
   unsigned next = 0;
   for (const int each : kept) {
@@ -77,18 +77,15 @@ int LateFill::open_descriptors() {
   api.api = UFFD_API;
   api.features = UFFD_FEATURE_EVENT_REMAP | UFFD_FEATURE_EVENT_REMOVE | UFFD_FEATURE_MISSING_SHMEM |
                  UFFD_FEATURE_PAGEFAULT_FLAG_WP | UFFD_FEATURE_MOVE;
-  return ioctl(fd_, UFFDIO_API, &api) == 0 ? reserve_window() : errno;
+  if (ioctl(fd_, UFFDIO_API, &api) != 0) return errno;
+  if (const int error = passage_.reserve(); error != 0) return error;
+  passage_.open({fd_, own_mirror_fd_, own_pagemap_fd},
+                {[](void* self) { static_cast<LateFill*>(self)->read_events(); }, this}, lost_);
+  return make_bell();
 }
 
-// Reserves the addresses that pages pass through, and makes the page that orders touch.
-int LateFill::reserve_window() {
-  if (window_ == 0) {
-    void* at = raw_mmap(nullptr, 3 * kSliceBytes, PROT_NONE,
-                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (at == MAP_FAILED) return errno;
-    raw_madvise(at, 3 * kSliceBytes, MADV_DONTFORK);
-    window_ = slice_up(address(at));
-  }
+// Makes the page that orders touch.
+int LateFill::make_bell() {
   void* bell = map_without_pages(nullptr, kPageBytes);
   if (bell == MAP_FAILED) return errno;
   raw_madvise(bell, kPageBytes, MADV_DONTFORK);
@@ -143,13 +140,12 @@ bool LateFill::change_is_due() const {
 
 // The pages of a slice that is just being copied may have left the stash.
 void LateFill::drop(uint64_t start, uint64_t end) {
-  for (const Aside& aside : asides_) {
+  for (const AsideTable::Aside& aside : asides_.all()) {
     if (!aside.overlaps(start, end)) continue;
     const uint64_t from = std::max(aside.start.load(), start), to = std::min(aside.end, end);
     raw_madvise(pointer(from + aside.stash_delta), to - from, MADV_DONTNEED);
   }
-  const uint64_t from = std::max(copying_, start), to = std::min(copying_ + kSliceBytes, end);
-  if (copying_ != 0 && from < to) std::memset(pointer(window_ + (from - copying_)), 0, to - from);
+  passage_.drop(start, end);
 }
 
 // Reads what there is: the kernel refuses copies while a change of mappings waits to be read.
@@ -165,7 +161,7 @@ void LateFill::read_events() {
       want(event.arg.pagefault.address);
     } else if (event.event == UFFD_EVENT_REMAP) {
       const auto& remap = event.arg.remap;
-      if (any_aside(remap.from, remap.from + remap.len) && moved_count_ < kMaxMoved)
+      if (asides_.any_aside(remap.from, remap.from + remap.len) && moved_count_ < kMaxMoved)
         moved_[moved_count_++] = {remap.from, remap.to, remap.len};
     }
   }
@@ -178,9 +174,9 @@ void LateFill::want(uint64_t va) {
   }
   for (size_t i = 0; i < moved_count_; i++)
     if (va - moved_[i].to < moved_[i].length_bytes) return;  // it waits until follow_moved()
-  if (const Aside* aside = find(va); aside != nullptr) {
+  if (const AsideTable::Aside* aside = asides_.find(va); aside != nullptr) {
     SliceState seen = SliceState::kAside;
-    slice(*aside, va).compare_exchange_strong(seen, SliceState::kWanted);
+    asides_.slice(*aside, va).compare_exchange_strong(seen, SliceState::kWanted);
     if (seen != SliceState::kFilled) return;
   }
   supply(page_down(va));
@@ -219,15 +215,15 @@ void LateFill::follow_moved() {
 // wait for an event then; -1: until there is one.
 int64_t LateFill::step() {
   const int64_t began_ns = now_ns(), used_ns = now_ns(CLOCK_THREAD_CPUTIME_ID);
-  const Aside* aside = nullptr;
+  const AsideTable::Aside* aside = nullptr;
   uint64_t at = 0;
-  if (began_ns >= retry_ns_ && (at = next_in_state(kPartly, next_, aside)) != 0 &&
+  if (began_ns >= retry_ns_ && (at = asides_.next_in_state(AsideTable::kPartly, next_, aside)) != 0 &&
       fill_slice(*aside, at, Pages::kAny) != 0)
     retry_ns_ = began_ns + kRetryNs;
-  at = next_in_state(SliceState::kWanted, next_, aside);
+  at = asides_.next_in_state(SliceState::kWanted, next_, aside);
   const bool wanted = at != 0;
   if (!wanted && only_wanted_) return kRetryNs;
-  if (!wanted) at = next_in_state(SliceState::kAside, next_, aside);
+  if (!wanted) at = asides_.next_in_state(SliceState::kAside, next_, aside);
   if (at != 0) {
     // To make a huge page takes as long again: somebody might be waiting for what comes next.
     const bool eager = wanted || began_ns < eager_until_ns_;
@@ -236,82 +232,16 @@ int64_t LateFill::step() {
     if (error != 0) return kRetryNs;
     if (wanted) eager_until_ns_ = began_ns + kEagerNs;
   } else if (!release_filled() && !tidy_some()) {
-    return next_in_state(kPartly, 0, aside) != 0 ? kRetryNs : -1;
+    return asides_.next_in_state(AsideTable::kPartly, 0, aside) != 0 ? kRetryNs : -1;
   }
   if (now_ns() < eager_until_ns_) return 0;
   return std::min(now_ns(CLOCK_THREAD_CPUTIME_ID) - used_ns, kLongestRestNs);
 }
 
-// The first slice in a state, from `from` on and round; 0 if there is none.
-uint64_t LateFill::next_in_state(SliceState state, uint64_t from, const Aside*& found) const {
-  uint64_t after = UINT64_MAX, first = UINT64_MAX;
-  const Aside *after_in = nullptr, *first_in = nullptr;
-  for (const Aside& aside : asides_) {
-    if (!aside.used()) continue;
-    for (uint64_t at = aside.start; at < aside.end; at += kSliceBytes) {
-      if (slice(aside, at).load(std::memory_order_relaxed) != state) continue;
-      if (at < first) {
-        first = at;
-        first_in = &aside;
-      }
-      if (at < from) continue;
-      if (at < after) {
-        after = at;
-        after_in = &aside;
-      }
-      break;
-    }
-  }
-  found = after_in != nullptr ? after_in : first_in;
-  return after_in != nullptr ? after : first_in != nullptr ? first : 0;
-}
-
-// Copies a slice to its place, which the kernel does only as long as the place is what we put
-// there: what the program maps there otherwise is not touched. Pages are taken out of the stash
-// before: a device may have one in its hands since before it moved, and still write to it. Returns
-// 0, or an errno value: then the slice stays aside, in part if it says so.
-int LateFill::fill_slice(const Aside& aside, uint64_t start, Pages pages) {
-  const uint64_t end = start + kSliceBytes;
-  bool takes_out = aside.takes_out;
-  int left = takes_out && !map_transit() ? ENOMEM : 0;  // why something is left
-  if (takes_out) copying_ = start;
-  for (uint64_t at = start; at < end && left != ENOMEM;) {
-    const uint64_t stash = at + aside.stash_delta;
-    uint64_t length = end - at, source = stash, done = 0;
-    if (takes_out) {
-      const uint64_t transit = window_ + (at - start);
-      int error = take_out(transit, source, length);
-      if (error == ENOENT) error = take_out(transit, source, length = kPageBytes);  // not whole
-      if (error == EINVAL) {
-        takes_out = false;  // memory that the kernel can't move
-      } else if (error == EAGAIN) {
-        left = EBUSY;  // all of it, until later
-        break;
-      } else if (error != 0 && !is_lost(at, stash)) {
-        left = EBUSY;
-        at += kPageBytes;
-        continue;
-      } else if (error == 0) {
-        source = transit;
-      }
-    }
-    const int error = put_in(at, source, length, done);
-    at += done;
-    if (error == 0) continue;
-    if (source != stash) {
-      put_back(stash + done, source + done, length - done);
-    } else if (is_lost(at, stash + done)) {
-      lose(at);
-      at += kPageBytes;
-      continue;
-    }
-    left = error;
-    break;
-  }
-  copying_ = 0;
-  if (aside.takes_out) unmap_transit();
-  if (left != 0) {
-    slice(aside, start).store(kPartly);
+// Returns 0, or an errno value: then the slice stays aside, in part.
+int LateFill::fill_slice(const AsideTable::Aside& aside, uint64_t start, Pages pages) {
+  if (const int left = passage_.bring(start, aside.stash_delta, aside.takes_out); left != 0) {
+    asides_.slice(aside, start).store(AsideTable::kPartly);
     return left;
   }
   if (pages == Pages::kHuge) collapse(start);
@@ -327,13 +257,13 @@ void LateFill::collapse(uint64_t start) {
 }
 
 int LateFill::fill_all(uint64_t start, uint64_t end) {
-  for (const Aside& aside : asides_) {
+  for (const AsideTable::Aside& aside : asides_.all()) {
     if (!aside.overlaps(start, end)) continue;
     const uint64_t last = std::min(aside.end, end);
     int tries = 0;
     for (uint64_t at = std::max(aside.start.load(), slice_down(start)); at < last;) {
-      const SliceState state = slice(aside, at);
-      if (state == SliceState::kFilled || state == kMoving) {
+      const SliceState state = asides_.slice(aside, at);
+      if (state == SliceState::kFilled || state == AsideTable::kMoving) {
         at += kSliceBytes;
         continue;
       }
@@ -347,19 +277,13 @@ int LateFill::fill_all(uint64_t start, uint64_t end) {
   return 0;
 }
 
-void LateFill::settle(const Aside& aside, uint64_t start) {
-  slice(aside, start).store(SliceState::kFilled, std::memory_order_release);
+void LateFill::settle(const AsideTable::Aside& aside, uint64_t start) {
+  asides_.slice(aside, start).store(SliceState::kFilled, std::memory_order_release);
   raw_madvise(pointer(start + aside.stash_delta), kSliceBytes, MADV_DONTNEED);
   wake(start, start + kSliceBytes);
 }
 
 // ---- when it is filled
-
-bool LateFill::is_filled(const Aside& aside) const {
-  for (uint64_t at = aside.start; at < aside.end; at += kSliceBytes)
-    if (slice(aside, at).load(std::memory_order_relaxed) != SliceState::kFilled) return false;
-  return true;
-}
 
 // Makes a huge page of a slice that was deregistered. Returns false if there is none.
 bool LateFill::tidy_some() {
@@ -371,9 +295,8 @@ bool LateFill::tidy_some() {
 
 // Forgets memory that is filled. Returns false if there is none.
 bool LateFill::release_filled() {
-  const auto filled = std::ranges::find_if(
-      asides_, [this](const Aside& aside) { return aside.used() && is_filled(aside); });
-  if (filled == std::end(asides_)) return false;
+  const AsideTable::Aside* const filled = asides_.filled();
+  if (filled == nullptr) return false;
   cut(filled->start, filled->end);
   tell_();
   return true;

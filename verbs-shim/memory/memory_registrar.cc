@@ -160,7 +160,7 @@ Failure MemoryRegistrar::take_mirror(int mirror_fd) {
       return {};
     // A hostnicd that was restarted brings a new one; the old one may go once nothing is in it.
     if (state_.parked && state_.may_move_pages()) release_.unpark(PageRelease::Unpark::kAll);
-    if (!state_.table.empty() || state_.late.any_aside(0, UINT64_MAX))
+    if (!state_.table.empty() || state_.late.asides().any_aside(0, UINT64_MAX))
       return failure(EBUSY,
                      "hostnicd sent a second mirror while memory is registered in the first: "
                      "deregister all memory before opening a device of another hostnicd");
@@ -290,7 +290,7 @@ void MemoryRegistrar::refuse(uint64_t start, uint64_t end) {
 
 void MemoryRegistrar::bring_late(uint64_t va, uint64_t length_bytes) {
   const uint64_t end = va + length_bytes;
-  if (end < va || !state_.late.any_unfilled(va, end)) return;
+  if (end < va || !state_.late.asides().any_unfilled(va, end)) return;
   const Critical critical(state_);
   state_.late.fill(va, end);
 }

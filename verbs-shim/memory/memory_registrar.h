@@ -92,12 +92,12 @@ class MemoryRegistrar {
   // Whether a part of a registered range is not known to be filled: it was described as
   // kMirrorLate. For any thread, without a lock.
   bool fills_late(uint64_t va, uint64_t length_bytes) const {
-    return state_.late.any_aside(va, va + length_bytes);
+    return state_.late.asides().any_aside(va, va + length_bytes);
   }
   // Returns when what [va, va + length_bytes) has of pages that come late is there. For datagrams
   // and UC's messages: what finds no page is lost, and nobody sends it again.
   void bring(uint64_t va, uint64_t length_bytes) {
-    if (LateFill::anything_aside()) bring_late(va, length_bytes);
+    if (AsideTable::anything_aside()) bring_late(va, length_bytes);
   }
   // Returns when all pages are there; from now on none comes late. For UC's WRITEs, which may go
   // anywhere.

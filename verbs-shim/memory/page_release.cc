@@ -63,7 +63,7 @@ void PageRelease::unpin(uint64_t start, uint64_t end) {
     if (range.place == PagePlace::kMirror) {
       range.by_mem_fd = false;
       const uint64_t range_start = it->first, range_end = range.end;
-      if (range_start >= brought_to && state_.late.any_aside(range_start, range_end)) {
+      if (range_start >= brought_to && state_.late.asides().any_aside(range_start, range_end)) {
         brought_to = range_end;
         const bool came = bring_aside_home(range_start, range_end);
         if (!came) state_.parked = state_.wants_home = true;

@@ -40,7 +40,7 @@ using driver::Srq;
 
 namespace {
 
-using memory::LateFill;
+using memory::AsideTable;
 using memory::MemoryRegistrar;
 
 constexpr uint32_t kFullPollsBeforeTurn = 8;
@@ -460,7 +460,7 @@ namespace {
 
 // A message that can't be placed when it arrives may be lost: the receive waits here.
 void bring_receive(const RecvRequest& request) {
-  if (!LateFill::anything_aside()) return;
+  if (!AsideTable::anything_aside()) return;
   for (const Sge& sge : request.sges) MemoryRegistrar::process().bring(sge.addr, sge.length_bytes);
 }
 

@@ -100,7 +100,7 @@ TEST(LateFill, CopiesWhatIsTouchedAndNothingElse) {
     EXPECT_EQ(2u, late.filled(slices));
     EXPECT_EQ(0, late.fill.fill(slices.start(), slices.end()));
     EXPECT_EQ(8u, late.filled(slices));
-    EXPECT_FALSE(late.fill.any_aside(slices.start(), slices.end()));
+    EXPECT_FALSE(late.fill.asides().any_aside(slices.start(), slices.end()));
     EXPECT_EQ(0u, Slices::wrong_pages(slices.start(), slices.end()));
     EXPECT_EQ(7u, Slices::word(slices.slice(5) + 8));
   });
@@ -151,7 +151,7 @@ TEST(LateFill, KeepsWhatItCanNotPutIn) {
       kernel_moves.copy_refusal = error;
       kernel_moves.copy_refusals = INT32_MAX;
       EXPECT_EQ(error, late.fill.fill(slices.slice(1), slices.end())) << std::strerror(error);
-      EXPECT_TRUE(late.fill.any_unfilled(slices.slice(1), slices.end()));
+      EXPECT_TRUE(late.fill.asides().any_unfilled(slices.slice(1), slices.end()));
       EXPECT_EQ(0u, late.filled(slices));
       kernel_moves.copy_refusals = 0;
       EXPECT_EQ(0, late.fill.fill(slices.start(), slices.end()));
@@ -261,7 +261,7 @@ TEST(LateFill, WhatIsNotFilledGoesHomeByItsPageTables) {
     EXPECT_EQ(0u, Slices::wrong_pages(slices.start(), slices.end()));
     EXPECT_EQ(1u, late.filled(slices));
     EXPECT_EQ(7u, Slices::word(slices.slice(3) + 8));
-    EXPECT_FALSE(late.fill.any_aside(slices.start(), slices.end()));
+    EXPECT_FALSE(late.fill.asides().any_aside(slices.start(), slices.end()));
   });
 }
 

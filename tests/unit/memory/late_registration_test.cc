@@ -217,10 +217,10 @@ TEST(LateRegistration, EverythingIsFilledByAndByAndToldOf) {
 // regions that are named by other addresses than the memory's.
 TEST(LateRegistration, WhatCannotWaitIsBrought) {
   late_child(Copies::kWanted, [](LateNic& nic, auto& registrar, Buffer& buffer) {
-    EXPECT_FALSE(memory::LateFill::anything_aside());
+    EXPECT_FALSE(memory::AsideTable::anything_aside());
     LateNic::Mr mr;
     ASSERT_TRUE(nic.add(buffer.va(), kLarge, mr));
-    EXPECT_TRUE(memory::LateFill::anything_aside());
+    EXPECT_TRUE(memory::AsideTable::anything_aside());
     const uint64_t before = mirror_file_bytes(registrar.mirror_fd());
     registrar.bring(buffer.va() + 20 * kMiB + 100, 200);
     EXPECT_EQ(before + kSliceBytes, mirror_file_bytes(registrar.mirror_fd()));
@@ -250,7 +250,7 @@ TEST(LateRegistration, WhatCannotWaitIsBrought) {
     nic.remove(mr);
     EXPECT_TRUE(is_right(buffer, 1));
     EXPECT_TRUE(is_right(other, 2));
-    EXPECT_FALSE(memory::LateFill::anything_aside());
+    EXPECT_FALSE(memory::AsideTable::anything_aside());
   });
 }
 
