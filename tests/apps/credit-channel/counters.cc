@@ -13,7 +13,8 @@ namespace {
 // hostnic: rnr_nak_sent, rnr_nak_received. mlx5: rnr_nak_retry_err, out_of_buffer. rxe:
 // send_rnr_err, rcvd_rnr_err, retry_rnr_exceeded_err.
 bool counts_rnr(const std::string& name) {
-  return name.find("rnr") != std::string::npos || name == "out_of_buffer";
+  return (name.find("rnr") != std::string::npos && !name.starts_with("repeated")) ||
+         name == "out_of_buffer";
 }
 
 }  // namespace
