@@ -53,7 +53,7 @@ def shown_cases(maker, hostnic):
              r"hnic0 <- .* SEND psn .*: dropped by rx impairment rule 1\n.* SEND psn .*: copy made by rx impairment "
              r"rule 2, duplicate\n"),
             ("is read by tshark meanwhile", "$h capture hnic0 -w - opcode SEND --ready-fd 9 --count 30 2>$d/err "
-             "| tshark -i - -T fields -e frame.comment > $d/out 2>/dev/null", "wait $!; cat $d/out; wc -l < $d/out",
+             "| env -u LD_PRELOAD tshark -i - -T fields -e frame.comment > $d/out 2>/dev/null", "wait $!; cat $d/out; wc -l < $d/out",
              r"dropped by rx impairment rule 1\n(.*\n)*30\n"),
             ("keeps what has just been", "$h capture hnic0 --last 60s -w $d/kept --ready-fd 9",
              "test -s $d/kept || echo nothing yet; kill -USR1 $!; i=0; until test -s $d/kept || test $i -gt 50; do sleep 0.1; "
@@ -72,7 +72,7 @@ def shown_cases(maker, hostnic):
              "p=$(sed -n 's/fact decimal_pid=//p' $d/facts); test -s $d/kept-died-$p.pcapng && ls $d | grep -c died; "
              "grep -a -c '8 bytes placed' $d/kept-died-$p.pcapng; kill -INT $!; wait $!", r"^1\n[1-9]\d*\n"),
             ("writes what it has kept when hostnicd is killed", "$h capture --last 60s -w $d/kept --ready-fd 9",
-             "kill -KILL $(pgrep -P $PPID -x hostnicd); wait $!; "
+             "kill -KILL $(env -u LD_PRELOAD pgrep -P $PPID -x hostnicd); wait $!; "
              "grep -a -o 'copy made by rx impairment rule 2' $d/kept | head -n 1", r"copy made by rx impairment rule 2\n")]:
         port = maker.next_port()
         command = maker.may_leak(["ib_send_bw", "-F", "-n", "20", "-s", "32768", "-p", port])

@@ -29,7 +29,8 @@ def operate_cases(maker):
         yield Case(name, [hostnic, "lab", "--", "bash", "-c", script], 90, True, output_has(pattern))
     yield Case("metrics by HTTP", [sys.executable, CHECKS, "scrape", hostnicd, hostnic], 60, True,
                output_has("metrics are served"))
-    yield Case("errors survive a restart", [sys.executable, CHECKS, "errors", hostnicd, hostnic], 90, True,
+    yield Case("errors survive a restart", [sys.executable, CHECKS, "errors", hostnicd, hostnic,
+                                             maker.apps / "tests/apps/hostnic-mistakes"], 90, True,
                output_has("errors survive a restart"))
     yield Case("hostnic report agrees with counters", [sys.executable, CHECKS, "report", hostnic, str(maker.seed)], 60, True,
                output_has("the page agrees with the counters"))

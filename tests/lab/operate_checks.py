@@ -33,6 +33,7 @@ import urllib.request
 from pathlib import Path
 
 import openmetrics
+from harness import may_leak
 
 SHOWS = ["nic", "qp", "peers", "client", "cm", "counters", "impair", "dead", "errors"]
 LOST, AGAIN, REFUSED, DUPLICATE, OUT_OF_ORDER = 1, 2, 4, 8, 16
@@ -201,9 +202,8 @@ def check_scrape(hostnicd, hostnic):
     print("metrics are served")
 
 
-def check_errors(hostnicd, hostnic):
+def check_errors(hostnicd, hostnic, mistakes):
     """A program whose rkey is wrong, twice, and a restart."""
-    mistakes = Path(hostnic).parent / "tests" / "apps" / "hostnic-mistakes"
     with tempfile.TemporaryDirectory() as directory:
         config = f"[hostnicd]\nerrors_directory = '{directory}'\n"
 
@@ -256,8 +256,8 @@ def report_of(hostnic, directory, seed, impair, *command, port=18811):
     """A page of a lab in which a server and a client ran, and the NICs' counters."""
     pair = Path(__file__).resolve().parent / "pair.py"
     page, counters = Path(directory) / "page.html", Path(directory) / "counters.json"
-    sides = [[hostnic, "run", "--device", f"hnic{side}", "--", *command, "-p", str(port), *(["127.0.0.1"] if side else [])]
-             for side in (0, 1)]
+    sides = [[hostnic, "run", "--device", f"hnic{side}", "--", *may_leak([*command, "-p", str(port)]),
+              *(["127.0.0.1"] if side else [])] for side in (0, 1)]
     words = [sys.executable, str(pair), "--port", str(port), *map(str, sides[0]), "----", *map(str, sides[1])]
     script = f"\"$@\" && {hostnic} ctl --json show counters > {counters}"
     run(hostnic, "lab", "-q", "--seed", seed, "--impair", impair, "--report", page, "--", "sh", "-c", script, "sh", *words)

@@ -12,8 +12,8 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 from harness import (  # noqa: E402
-    HERE, Case, Ports, error_checks_are_ok, no_trouble, pair, parse, perftest_rows, pingpong_is_ok, require_programs,
-    run_cases, select, verify_is_ok, udp_nics)
+    HERE, Case, Ports, error_checks_are_ok, may_leak, no_trouble, pair, parse, perftest_rows, pingpong_is_ok,
+    require_programs, run_cases, select, verify_is_ok, udp_nics)
 from pingpong_options import OPTIONS as PINGPONG_OPTIONS  # noqa: E402
 import ordinary_user  # noqa: E402
 from auto_cases import auto_cases  # noqa: E402
@@ -110,11 +110,7 @@ class Maker:
     def lab_of(self, build, arguments, command):
         return [build / "hostnic", "lab", "-q", "--seed", self.seed, *arguments, "--", *self.may_leak(command)]
 
-    @staticmethod
-    def may_leak(command):
-        """Leaks of hostnicd and hostnic are ours; verbs programs leave without freeing what they have."""
-        sanitized = os.environ.get("ASAN_OPTIONS")
-        return ["env", f"ASAN_OPTIONS={sanitized}:detect_leaks=0", *command] if sanitized else command
+    may_leak = staticmethod(may_leak)
 
     def next_port(self):
         self.port = self.ports.next()

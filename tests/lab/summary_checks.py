@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Runs labs with --summary and reads the files as CI systems do:
 
-  summary_checks.py lab HOSTNIC PORT      packets lost on purpose, as JSON and as JUnit; a command that fails
-  summary_checks.py hosts HOSTNIC PORT    in a lab with hosts, over UDP and on the wire
+  summary_checks.py lab HOSTNIC PORT MISTAKES      packets lost on purpose, as JSON and as JUnit; a command that fails
+  summary_checks.py hosts HOSTNIC PORT MISTAKES    in a lab with hosts, over UDP and on the wire
 """
 
 import json
@@ -43,7 +43,7 @@ def junit(file):
     return cases, {each.get("name"): int(each.get("value")) for each in suite.iter("property")}
 
 
-def check_lab(hostnic, port, directory):
+def check_lab(hostnic, port, directory, mistakes):
     file = directory / "summary.json"
     status, told = lab(hostnic, file, "--impair", "drop every 20 kind data", "--", "sh", "-c", PAIR.format(port=port))
     assert status == 0, told
@@ -67,7 +67,7 @@ def check_lab(hostnic, port, directory):
                      "impairments": "skipped: the impairment hit nothing"}, cases
     assert numbers["packets"] == 0, numbers
     # A request that is refused, then a hostnicd that has ended before the command.
-    status, told = lab(hostnic, file, "--", str(Path(hostnic).parent / "tests/apps/hostnic-mistakes"), "beyond-region")
+    status, told = lab(hostnic, file, "--", mistakes, "beyond-region")
     cases, numbers = junit(file)
     assert cases["requests"] == f"{numbers['requests_refused']} requests refused" != "0 requests refused", cases
     assert "had refused a WRITE" in xml.parse(file).getroot().find("testsuite/testcase/failure").text
@@ -76,7 +76,7 @@ def check_lab(hostnic, port, directory):
     print("summaries of a lab are right")
 
 
-def check_hosts(hostnic, port, directory):
+def check_hosts(hostnic, port, directory, _mistakes):
     for way, names in (("udp", [("host1", "hnic0"), ("host2", "hnic0")]), ("wire", [("", "host1"), ("", "host2")])):
         file = directory / f"{way}.json"
         status, told = lab(hostnic, file, "--hosts", "2", "--port", way, "--loss", "1%", "--",
@@ -90,9 +90,9 @@ def check_hosts(hostnic, port, directory):
 
 
 def main():
-    what, hostnic, port = sys.argv[1:]
+    what, hostnic, port, mistakes = sys.argv[1:]
     with tempfile.TemporaryDirectory() as directory:
-        {"lab": check_lab, "hosts": check_hosts}[what](hostnic, port, Path(directory))
+        {"lab": check_lab, "hosts": check_hosts}[what](hostnic, port, Path(directory), mistakes)
 
 
 if __name__ == "__main__":

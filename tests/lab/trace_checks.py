@@ -2,9 +2,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Compares what `hostnic trace` writes with calls that are known:
 
-  trace_checks.py ours BUILD        hostnic-traced in a lab, as lines and as a summary
-  trace_checks.py adapter BUILD     the same on a libibverbs of somebody else, without hostnicd
-  trace_checks.py cm BUILD PORT     rping in a lab
+  trace_checks.py ours BUILD APPS       hostnic-traced of APPS in a lab, as lines and as a summary
+  trace_checks.py adapter BUILD APPS    the same on a libibverbs of somebody else, without hostnicd
+  trace_checks.py cm BUILD PORT         rping in a lab
 """
 
 import collections
@@ -65,10 +65,10 @@ def check_summary(text):
     assert rows["ibv_poll_cq"][4] == str(THREADS * POLLS + CHILD_POLLS), rows["ibv_poll_cq"]
 
 
-def check_both(prefix, build, environment):
+def check_both(prefix, build, apps, environment):
     with tempfile.TemporaryDirectory() as directory:
         path = Path(directory) / "trace"
-        program = build / "tests/apps/hostnic-traced"
+        program = apps / "hostnic-traced"
         done = run(*prefix, build / "hostnic", "trace", "-o", path, "--", program, env=environment)
         assert "hostnic-traced: ok" in done.stdout, done
         check_known(path.read_text())
@@ -77,14 +77,14 @@ def check_both(prefix, build, environment):
     print("calls are as they were made")
 
 
-def check_ours(build):
-    check_both([build / "hostnic", "lab", "-q", "--"], build, dict(os.environ))
+def check_ours(build, apps):
+    check_both([build / "hostnic", "lab", "-q", "--"], build, apps, dict(os.environ))
 
 
-def check_adapter(build):
+def check_adapter(build, apps):
     with tempfile.TemporaryDirectory() as directory:
-        (Path(directory) / "libibverbs.so.1").symlink_to(build / "tests/apps/libfake-adapter.so")
-        check_both([], build, {**os.environ, "LD_LIBRARY_PATH": directory})
+        (Path(directory) / "libibverbs.so.1").symlink_to(apps / "libfake-adapter.so")
+        check_both([], build, apps, {**os.environ, "LD_LIBRARY_PATH": directory})
 
 
 def check_cm(build, port):
@@ -109,4 +109,5 @@ if __name__ == "__main__":
     if sys.argv[1] == "cm":
         check_cm(Path(sys.argv[2]), int(sys.argv[3]))
     else:
-        {"ours": check_ours, "adapter": check_adapter}[sys.argv[1]](Path(sys.argv[2]).resolve())
+        {"ours": check_ours, "adapter": check_adapter}[sys.argv[1]](
+            *(Path(word).resolve() for word in sys.argv[2:]))

@@ -81,6 +81,7 @@ SANITIZER_SLOWDOWN = 2
 
 SANITIZER_ENVIRONMENT = {
     "ASAN_OPTIONS": "detect_leaks=1:abort_on_error=1:handle_segv=1:strict_string_checks=1",
+    "LSAN_OPTIONS": f"suppressions={TESTS / 'tools' / 'leaks_of_others.txt'}:print_suppressions=0",
     "UBSAN_OPTIONS": "halt_on_error=1:abort_on_error=1:print_stacktrace=1",
 }
 
