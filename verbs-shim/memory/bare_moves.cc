@@ -64,7 +64,8 @@ void BareCalls::settle(const BlockedCall& call, EventReader reader) {
   } else if (is_unmap(call, start, end)) {
     guard_gap(start, reader);
   } else if (is_move(call, move) &&
-             state_.late.asides().any_aside(move.from, move.from + move.old_bytes) == reader.is_late_fill) {
+             state_.late.asides().any_aside(move.from, move.from + move.old_bytes) ==
+                 reader.is_late_fill) {
     settle_move(move, reader);
   }
 }

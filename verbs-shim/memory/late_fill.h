@@ -116,7 +116,7 @@ class LateFill {
     uint64_t from = 0, to = 0, length_bytes = 0;
   };
   static constexpr size_t kMaxMoved = 64;
-  static constexpr uint64_t kTakesOut = 1;        // added to the stash_delta of an order
+  static constexpr uint64_t kTakesOut = 1;  // added to the stash_delta of an order
 
   // Functions in late_fill.cc: the registrar's threads.
   int order(Command command, uint64_t start, uint64_t end, uint64_t argument);

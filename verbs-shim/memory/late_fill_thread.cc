@@ -217,7 +217,8 @@ int64_t LateFill::step() {
   const int64_t began_ns = now_ns(), used_ns = now_ns(CLOCK_THREAD_CPUTIME_ID);
   const AsideTable::Aside* aside = nullptr;
   uint64_t at = 0;
-  if (began_ns >= retry_ns_ && (at = asides_.next_in_state(AsideTable::kPartly, next_, aside)) != 0 &&
+  if (began_ns >= retry_ns_ &&
+      (at = asides_.next_in_state(AsideTable::kPartly, next_, aside)) != 0 &&
       fill_slice(*aside, at, Pages::kAny) != 0)
     retry_ns_ = began_ns + kRetryNs;
   at = asides_.next_in_state(SliceState::kWanted, next_, aside);

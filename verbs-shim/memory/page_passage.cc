@@ -40,9 +40,7 @@ void sleep_ns(int64_t ns) {
 
 // A change of mappings that has been read ends when its thread runs, which others may keep from
 // that.
-void let_others_run(int tries) {
-  tries < kYields ? void(sched_yield()) : sleep_ns(kPauseNs);
-}
+void let_others_run(int tries) { tries < kYields ? void(sched_yield()) : sleep_ns(kPauseNs); }
 
 int PagePassage::reserve() {
   if (window_ != 0) return 0;

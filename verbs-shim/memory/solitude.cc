@@ -3,11 +3,13 @@
 
 #include <fcntl.h>
 #include <sys/syscall.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <charconv>
+#include <cstdint>
 #include <cstring>
 #include <new>
 
@@ -26,20 +28,48 @@ bool is_io_uring(int fd) {
                               std::strlen("io_uring")) != nullptr;
 }
 
-// Whether a thread has given up the process's memory for good: it is joined, or the kernel is just
-// taking it down, which may last on a busy machine. Its size is zero then (proc(5), statm).
-bool has_no_memory(pid_t thread) {
-  char path[48] = "/proc/self/task/";
-  char* const number = path + std::strlen(path);
-  char* const end = std::to_chars(number, path + sizeof(path) - sizeof("/statm"), thread).ptr;
-  std::memcpy(end, "/statm", sizeof("/statm"));
-  const int fd = open(path, O_RDONLY | O_CLOEXEC);
-  if (fd < 0) return errno == ENOENT || errno == ESRCH;
-  char size[2] = {};
-  const ssize_t length = read(fd, size, sizeof(size));
+enum class Life { kRuns, kEnds, kIsOver };
+
+// How a thread is doing (proc(5), stat): who is over has given up the process's memory for good;
+// who ends may still write to it, and does so soon. The kernel lists both.
+Life life_of(pid_t thread) {
+  constexpr uint64_t kExiting = 4;  // PF_EXITING of the kernel's
+  constexpr int kFlags = 9, kMemoryBytes = 23;
+  char text[512] = "/proc/self/task/";
+  char* const number = text + std::strlen(text);
+  char* const end = std::to_chars(number, text + sizeof(text) - sizeof("/stat"), thread).ptr;
+  std::memcpy(end, "/stat", sizeof("/stat"));
+  const int fd = open(text, O_RDONLY | O_CLOEXEC);
+  if (fd < 0) return errno == ENOENT || errno == ESRCH ? Life::kIsOver : Life::kRuns;
+  const ssize_t length = read(fd, text, sizeof(text) - 1);
   const bool gone = length < 0 && errno == ESRCH;
   close(fd);
-  return gone || (length == sizeof(size) && size[0] == '0' && size[1] == ' ');
+  if (gone) return Life::kIsOver;
+  if (length <= 0) return Life::kRuns;
+  text[length] = '\0';
+  const char* at = std::strrchr(text, ')');  // behind the name, the second field
+  uint64_t flags = 0, memory_bytes = 1;
+  for (int field = 3; at != nullptr && field <= kMemoryBytes; field++) {
+    at = std::strchr(at + 1, ' ');
+    if (at == nullptr) break;
+    if (field == kFlags) std::from_chars(at + 1, text + length, flags);
+    if (field == kMemoryBytes) std::from_chars(at + 1, text + length, memory_bytes);
+  }
+  if (memory_bytes == 0) return Life::kIsOver;
+  return (flags & kExiting) != 0 ? Life::kEnds : Life::kRuns;
+}
+
+// Whether nothing of a thread is left, or will be in a moment, which this waits for: threads that
+// have been joined end while others run.
+bool is_over(pid_t thread) {
+  constexpr int kTries = 100;
+  const timespec pause{0, 100'000};
+  for (int tries = 0; tries < kTries; tries++) {
+    const Life life = life_of(thread);
+    if (life != Life::kEnds) return life == Life::kIsOver;
+    nanosleep(&pause, nullptr);
+  }
+  return false;
 }
 
 }  // namespace
@@ -49,7 +79,7 @@ bool is_alone(std::span<const pid_t> ours) {
   return for_each_number("/proc/self/task",
                          [&](pid_t thread) {
                            return thread == self || std::ranges::find(ours, thread) != ours.end() ||
-                                  has_no_memory(thread);
+                                  is_over(thread);
                          }) &&
          for_each_number("/proc/self/fd", [](int fd) { return !is_io_uring(fd); }) &&
          !has_aio_context();

@@ -176,7 +176,7 @@ TEST_P(MemoryDiscards, PagesAreZeros) {
   buffer.fill(3);
   Nic::Mr mr;
   ASSERT_TRUE(nic.add(buffer.va(), kLength, mr)) << nic.error;
-  ASSERT_TRUE(all_of_kind(mr, RegionKind::kMirror));
+  ASSERT_TRUE(all_of_kind(mr, RegionKind::kMirror)) << how_it_is();
   ASSERT_EQ(GetParam()(buffer.data() + kFrom, kTo - kFrom, MADV_DONTNEED), 0);
   EXPECT_EQ(not_zero(buffer, kFrom, kTo), 0u);
   EXPECT_EQ(changed(buffer, 0, kFrom), 0u);

@@ -100,7 +100,7 @@ TEST_F(MemoryMigration, NoWriteIsLostWhenPagesComeHome) {
     // Head and tail fragments, too, in every third round.
     const uint64_t skew = round % 3 == 0 ? 64 : 0;
     ASSERT_TRUE(nic.add(buffer.va() + skew, kRaceBytes - 2 * skew, mr)) << nic.error;
-    ASSERT_GE(registrar().counters().in_mirror_bytes, kRaceBytes - 2 * kPage);
+    ASSERT_GE(registrar().counters().in_mirror_bytes, kRaceBytes - 2 * kPage) << how_it_is();
     Writer writer(buffer);
     std::unique_ptr<SystemCaller> caller;
     if (with_system_calls) caller = std::make_unique<SystemCaller>(buffer);
@@ -205,7 +205,7 @@ TEST_F(MemoryMigration, MemoryLockedMeanwhileIsLockedAtHome) {
   const uint64_t before = locked_bytes();
   Nic::Mr mr;
   ASSERT_TRUE(nic.add(buffer.va(), buffer.size(), mr)) << nic.error;
-  ASSERT_TRUE(all_of_kind(mr, RegionKind::kMirror)) << registrar().status();
+  ASSERT_TRUE(all_of_kind(mr, RegionKind::kMirror)) << how_it_is();
   ASSERT_EQ(0, mlock(buffer.data() + 4 * kPage, 8 * kPage)) << std::strerror(errno);
   nic.remove(mr);
   EXPECT_EQ(0u, registrar().counters().in_mirror_bytes);

@@ -72,7 +72,7 @@ TEST_F(MemoryPaths, PrivateMemoryMigrates) {
   buffer.fill(1);
   Nic::Mr mr;
   ASSERT_TRUE(nic.add(buffer.va(), buffer.size(), mr)) << nic.error;
-  EXPECT_TRUE(all_of_kind(mr, RegionKind::kMirror)) << registrar().status();
+  EXPECT_TRUE(all_of_kind(mr, RegionKind::kMirror)) << how_it_is();
   EXPECT_EQ(Buffer::pattern(1, 777777), buffer.data()[777777]);
   expect_right_bytes(mr);
   const std::vector<std::byte> before(buffer.data(), buffer.data() + buffer.size());

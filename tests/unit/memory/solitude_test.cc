@@ -50,6 +50,22 @@ TEST(Solitude, AThreadThatSleepsIsSomebody) {
   EXPECT_EQ(0, in_second_thread(/*main_ends=*/false, [] { return !is_alone({}); }));
 }
 
+// Who joins a thread may run on before the kernel has taken it down.
+TEST(Solitude, AThreadThatIsJoinedIsNobody) {
+  const pid_t child = fork();
+  if (child == 0) {
+    alarm(300);
+    for (int round = 0; round < 200; round++) {
+      std::thread([] {}).join();
+      if (!is_alone({})) _exit(1);
+    }
+    _exit(0);
+  }
+  int status = -1;
+  ASSERT_EQ(child, waitpid(child, &status, 0));
+  EXPECT_EQ(0, status);
+}
+
 TEST(Solitude, OwnThreadsAreNobody) {
   EXPECT_EQ(0, in_second_thread(/*main_ends=*/false, [] {
               const pid_t main_thread[] = {getpid()};

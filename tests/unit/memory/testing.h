@@ -16,6 +16,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <filesystem>
 #include <fstream>
 #include <string>
 #include <thread>
@@ -152,7 +153,23 @@ class Nic {
 
 class MemoryTest : public ::testing::Test {
  protected:
-  MemoryTest() : nic(shared_mirror()) {}
+  MemoryTest() : nic(shared_mirror()) { wait_for_others(); }
+  // Threads of the test before may still be ending: beside others memory stays where it is.
+  static void wait_for_others() {
+    for (int tries = 0; tries < 300 && !others().empty(); tries++)
+      std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  }
+  // The names of threads that are neither the main one nor the library's.
+  static std::string others() {
+    std::string names;
+    for (const auto& task : std::filesystem::directory_iterator("/proc/self/task")) {
+      std::string name;
+      std::getline(std::ifstream(task.path() / "comm"), name);
+      if (!name.starts_with("hostnic") && task.path().filename() != std::to_string(getpid()))
+        names += " " + name;
+    }
+    return names;
+  }
   static memory::MemoryRegistrar& registrar() { return memory::MemoryRegistrar::process(); }
   // One mirror per process, as in a real client.
   static int shared_mirror() {
@@ -166,6 +183,8 @@ class MemoryTest : public ::testing::Test {
     }
     return registrar().mirror_fd();
   }
+  // For failures: why memory may have stayed in place.
+  static std::string how_it_is() { return registrar().status() + "; other threads:" + others(); }
   static bool migrates() { return registrar().status().starts_with("private memory migrates"); }
   static bool stops_system_calls() {
     return registrar().status().find("user mode only") == std::string::npos;
