@@ -2,8 +2,10 @@
 // hostnic-mistakes NAME: makes one mistake that developers make, in a lab of two NICs, and goes on
 // as a program does that has no idea. What says why is the library, on stderr; tests/lab looks for
 // it. Facts of the run (keys, addresses, QPNs) are on stdout.
+#include <chrono>
 #include <cstdio>
 #include <string_view>
+#include <thread>
 
 #include "tests/apps/mistakes/stage.h"
 
@@ -17,6 +19,8 @@ int main(int argc, char** argv) {
     const auto found = table.find(argv[1]);
     if (found != table.end()) {
       found->second();
+      // Each end says what it has seen when it hears of it, which may be after the other one has.
+      std::this_thread::sleep_for(std::chrono::milliseconds(300));
       return 0;
     }
   }
