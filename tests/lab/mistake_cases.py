@@ -65,7 +65,7 @@ FAILURES = {
     "mtu-of-both-ends": r"path MTU 1024 at the requester, 512 at QP 0x\w+ of hnic1",
     "too-many-reads": r"max_rd_atomic is 8 here, and max_dest_rd_atomic 1 at QP 0x\w+ of hnic1",
     "ah-of-other-pd": r"address handle is of another protection domain",
-    "invalidate-wrong-rkey": r"rkey {key}, to be invalidated, is of no memory window",
+    "invalidate-wrong-rkey": r"SEND with invalidation .*failed: .*rkey {key}, to be invalidated, is of no memory window",
     "local-invalidate": r"rkey {key} is of no bound memory window",
     "cq-overrun": r"completion queue of 64 entries overflowed",
     "wrong-qpn": r"there is no QP {peer} on hnic1; QP 0x\w+ there names yours as its peer",

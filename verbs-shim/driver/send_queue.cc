@@ -218,11 +218,12 @@ ExplainRequest SendQueue::question_about(uint32_t index, Question question) cons
   request.question = question;
   request.op = w.op;
   request.max_rd_atomic = attr.max_rd_atomic;
-  request.key = w.op == SendOp::kBindWindow ? w.binding.mr_key : w.rkey;
+  request.key = w.op == SendOp::kBindWindow ? w.binding.mr_key
+                : w.op == SendOp::kSendInv  ? w.imm_data
+                                            : w.rkey;
   request.access = w.op == SendOp::kBindWindow ? w.binding.access : 0;
   request.remote_va = w.remote_va;
   request.length_bytes = w.op == SendOp::kBindWindow ? w.binding.length_bytes : w.length_bytes;
-  if (w.op == SendOp::kLocalInvalidate) request.key = w.rkey;
   const std::span<const Sge> elements = sges(index);
   request.sge_count = static_cast<uint8_t>(std::min<size_t>(elements.size(), kMaxSge));
   std::ranges::copy(elements.first(request.sge_count), request.sges);
