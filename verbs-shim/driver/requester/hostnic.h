@@ -99,7 +99,6 @@ class HostnicRequester {
                  uint32_t room) const;
 
   // Functions in hostnic_issue.cc.
-  bool answers_need_ack(const Wqe& w, uint32_t first_pull, uint32_t room) const;
   void begin_read(SendQueue& queue, Wqe& w, uint32_t room, uint64_t limit_bytes, TimeNs now_ns);
   bool resend_lost(SendQueue& queue, TimeNs now_ns);
 

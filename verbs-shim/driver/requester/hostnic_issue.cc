@@ -6,22 +6,19 @@
 #include "verbs-shim/driver/requester/hostnic.h"
 
 namespace hostnic::driver {
-// Whether a READ or atomic asks for an ACK: answers acknowledge the request that they are for
-// (take_executed()), so where all of them are pulled with it an ACK would say nothing new. An ACK
-// is asked for all the same once in so many PSNs, for round trip times.
-bool HostnicRequester::answers_need_ack(const Wqe& w, uint32_t first_pull, uint32_t room) const {
-  constexpr uint32_t kPsnsPerAck = 16;
-  if (room == 1 || first_pull == 0 || first_pull != w.response_count || !rtt_.valid()) return true;
-  return !requests_.traits().answers_acknowledge ||
-         psns_since_ack_request_ + 1 >= std::min(kPsnsPerAck, request_congestion_.psns() / 4);
-}
-
 // Hands over the request of a READ or atomic, together with its first pull.
 void HostnicRequester::begin_read(SendQueue& queue, Wqe& w, uint32_t room, uint64_t limit_bytes,
                                   TimeNs now_ns) {
   const uint32_t chunk = queue.chunk_packets(limit_bytes, request_congestion_.psns());
   const uint32_t first_pull = answers_.first_pull(queue, w, chunk);
-  const bool ack = answers_need_ack(w, first_pull, room);
+  // Answers acknowledge the request that they are for (take_executed()), so where all of them are
+  // pulled with it an ACK would say nothing new. One is asked for all the same once in so many
+  // PSNs, for round trip times.
+  constexpr uint32_t kPsnsPerAck = 16;
+  const bool answers_say_it = room != 1 && first_pull != 0 && first_pull == w.response_count &&
+                              rtt_.valid() && requests_.traits().answers_acknowledge;
+  const bool ack = !answers_say_it || psns_since_ack_request_ + 1 >=
+                                          std::min(kPsnsPerAck, request_congestion_.psns() / 4);
   psns_since_ack_request_ = ack ? 0 : psns_since_ack_request_ + 1;
   answers_.request(queue, w, first_pull, ack ? kSendAckRequest : 0, now_ns);
   w.issued_psns = 1;
