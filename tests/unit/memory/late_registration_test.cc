@@ -39,7 +39,9 @@ class LateNic {
   };
 
   LateNic() {
-    mirror_ = static_cast<std::byte*>(mmap(nullptr, kBytes, PROT_READ | PROT_WRITE,
+    // Far from where mmap puts things: it would put the next ones below it.
+    void* const far = reinterpret_cast<void*>(uint64_t{32} << 40);
+    mirror_ = static_cast<std::byte*>(mmap(far, kBytes, PROT_READ | PROT_WRITE,
                                            MAP_SHARED | MAP_NORESERVE, registrar().mirror_fd(),
                                            static_cast<off_t>(kBase)));
     EXPECT_NE(MAP_FAILED, static_cast<void*>(mirror_)) << std::strerror(errno);
