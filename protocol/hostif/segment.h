@@ -229,7 +229,7 @@ struct QpStatus {
   std::atomic<uint32_t> alpha_permille;
   std::atomic<uint32_t> rate_cuts;
   std::atomic<uint32_t> rate_recoveries;
-  // Of what the retransmission timeout is made (retransmission_timeout.h), for people, too.
+  // The retransmission timeout is made of these (retransmission_timeout.h); the NIC tells people.
   std::atomic<uint32_t> srtt_ns;  // 0: no round trip was measured
   std::atomic<uint32_t> rttvar_ns;
   std::atomic<uint32_t> rto_backoff;

@@ -9,7 +9,6 @@
 
 #include <cerrno>
 #include <iterator>
-#include <new>
 
 #include "verbs-shim/base/own_descriptors.h"
 
@@ -52,7 +51,6 @@ int AsideTable::duplicate_map() const {
 
 void AsideTable::forget_parent() {
   close_ours(map_fd_);
-  new (this) AsideTable;
   asides_in_use_.store(0);
 }
 

@@ -56,7 +56,7 @@ class AsideTable {
   int make_map();
   // A new descriptor of the map, or -1 with errno: the program closed ours.
   int duplicate_map() const;
-  // Called in a forked child, which inherits no map.
+  // Called in a forked child, which inherits no map, before the table is made anew.
   void forget_parent();
 
   // Whether any part of [start, end) lies aside, or has just ceased to.

@@ -23,33 +23,17 @@ namespace {
 // Held while a discard is settled, and while an event is read.
 constinit std::mutex reading;
 
-// Reads /proc/self/task/TID/`file`, as much of it as there is room for. Returns the number of
-// bytes.
-template <size_t kLength>
-size_t read_of_thread(int thread, std::string_view file, char (&text)[kLength]) {
-  constexpr std::string_view kFolder = "/proc/self/task/";
-  constexpr size_t kMostDigits = 10;
-  char path[64] = {};
-  std::memcpy(path, kFolder.data(), kFolder.size());
-  char* const digits = path + kFolder.size();
-  std::memcpy(std::to_chars(digits, digits + kMostDigits, thread).ptr, file.data(), file.size());
-  const int fd = open(path, O_RDONLY | O_CLOEXEC);
-  if (fd < 0) return 0;  // it has ended
-  const ssize_t got = read(fd, text, kLength);
-  close(fd);
-  return got > 0 ? static_cast<size_t>(got) : 0;
-}
-
 bool read_call(int thread, BlockedCall& call) {
   char line[256];
-  const size_t got = read_of_thread(thread, "/syscall", line);
+  const ssize_t got = read_of_thread(thread, "syscall", line);
   return got > 0 && parse_blocked_call(line, line + got, call);
 }
 
 // Whether a thread waits until an event is read. Where the kernel names no function ("0") it may.
 bool waits_for_event(int thread) {
   char name[64];
-  const std::string_view function(name, read_of_thread(thread, "/wchan", name));
+  const ssize_t got = read_of_thread(thread, "wchan", name);
+  const std::string_view function(name, got > 0 ? static_cast<size_t>(got) : 0);
   return function.empty() || function == "0" ||
          function.find("userfaultfd") != std::string_view::npos;
 }

@@ -34,7 +34,7 @@ bool LateFill::obey() {
     }
     done_.store(number, std::memory_order_release);
   }
-  // Who is woken and finds no page rings again: the thread does what else is due in between.
+  // A thread that is woken and finds no page rings again: what else is due is done in between.
   for (int tries = 0; tries < kBellTries && ioctl(fd, UFFDIO_ZEROPAGE, &page) != 0; tries++) {
     if (errno == EEXIST) break;
     if (errno == EAGAIN) read_events();

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The entries of directories in /proc whose names are numbers: threads, descriptors.
+// The entries of directories in /proc whose names are numbers: threads, descriptors; and what a
+// thread's files say.
 #pragma once
 
 #include <dirent.h>
@@ -7,8 +8,10 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <charconv>
 #include <cstring>
+#include <string_view>
 #include <system_error>
 
 namespace hostnic::memory {
@@ -35,6 +38,25 @@ bool for_each_number(const char* path, Use use) {
   }
   close(directory);
   return more && got == 0;
+}
+
+// Reads the beginning of /proc/self/task/TID/`file`. Returns the number of bytes, or -1 with errno:
+// ENOENT or ESRCH when the thread is over.
+template <size_t kLength>
+ssize_t read_of_thread(pid_t thread, std::string_view file, char (&text)[kLength]) {
+  constexpr std::string_view kFolder = "/proc/self/task/";
+  char path[64] = {};
+  std::memcpy(path, kFolder.data(), kFolder.size());
+  char* at = std::to_chars(path + kFolder.size(), path + sizeof(path) / 2, thread).ptr;
+  *at++ = '/';
+  std::memcpy(at, file.data(), file.size());
+  const int fd = open(path, O_RDONLY | O_CLOEXEC);
+  if (fd < 0) return -1;
+  const ssize_t got = read(fd, text, kLength);
+  const int error = errno;
+  close(fd);
+  errno = error;
+  return got;
 }
 
 }  // namespace hostnic::memory

@@ -25,7 +25,7 @@ class PagePassage {
     void (*read)(void* self) = nullptr;
     void* self = nullptr;
   };
-  // Of the thread's own table: its full userfaultfd, the mirror, /proc/self/pagemap.
+  // These are in the thread's own table: its full userfaultfd, the mirror, /proc/self/pagemap.
   struct Descriptors {
     int userfault = -1, mirror = -1, pagemap = -1;
   };

@@ -35,17 +35,10 @@ enum class Life { kRuns, kEnds, kIsOver };
 Life life_of(pid_t thread) {
   constexpr uint64_t kExiting = 4;  // PF_EXITING of the kernel's
   constexpr int kFlags = 9, kMemoryBytes = 23;
-  char text[512] = "/proc/self/task/";
-  char* const number = text + std::strlen(text);
-  char* const end = std::to_chars(number, text + sizeof(text) - sizeof("/stat"), thread).ptr;
-  std::memcpy(end, "/stat", sizeof("/stat"));
-  const int fd = open(text, O_RDONLY | O_CLOEXEC);
-  if (fd < 0) return errno == ENOENT || errno == ESRCH ? Life::kIsOver : Life::kRuns;
-  const ssize_t length = read(fd, text, sizeof(text) - 1);
-  const bool gone = length < 0 && errno == ESRCH;
-  close(fd);
-  if (gone) return Life::kIsOver;
-  if (length <= 0) return Life::kRuns;
+  char text[512];
+  const ssize_t length = read_of_thread(thread, "stat", text);
+  if (length < 0 && (errno == ENOENT || errno == ESRCH)) return Life::kIsOver;
+  if (length <= 0 || length == sizeof(text)) return Life::kRuns;
   text[length] = '\0';
   const char* at = std::strrchr(text, ')');  // behind the name, the second field
   uint64_t flags = 0, memory_bytes = 1;
@@ -59,27 +52,28 @@ Life life_of(pid_t thread) {
   return (flags & kExiting) != 0 ? Life::kEnds : Life::kRuns;
 }
 
-// Whether nothing of a thread is left, or will be in a moment, which this waits for: threads that
-// have been joined end while others run.
-bool is_over(pid_t thread) {
-  constexpr int kTries = 100;
+// Whether nothing of a thread is left, or will be in a moment, which this waits for: a thread that
+// has been joined ends while others run. `tries` are left for all threads together.
+bool is_over(pid_t thread, int& tries) {
   const timespec pause{0, 100'000};
-  for (int tries = 0; tries < kTries; tries++) {
+  for (;;) {
     const Life life = life_of(thread);
-    if (life != Life::kEnds) return life == Life::kIsOver;
+    if (life != Life::kEnds || tries == 0) return life == Life::kIsOver;
+    --tries;
     nanosleep(&pause, nullptr);
   }
-  return false;
 }
 
 }  // namespace
 
 bool is_alone(std::span<const pid_t> ours) {
+  constexpr int kTries = 100;
   const auto self = static_cast<pid_t>(syscall(SYS_gettid));
+  int tries = kTries;
   return for_each_number("/proc/self/task",
                          [&](pid_t thread) {
                            return thread == self || std::ranges::find(ours, thread) != ours.end() ||
-                                  is_over(thread);
+                                  is_over(thread, tries);
                          }) &&
          for_each_number("/proc/self/fd", [](int fd) { return !is_io_uring(fd); }) &&
          !has_aio_context();

@@ -12,7 +12,8 @@ namespace hostnic::memory {
 
 // Whether there is no thread but the caller, `ours`, and those that have ended and only wait for
 // the kernel to take them out of its list; and nothing that the kernel does in the background
-// (io_uring, AIO). This allocates nothing; false when the kernel does not tell.
+// (io_uring, AIO). It waits for threads that are just ending, a hundred pauses of 100 us in all at
+// most. This allocates nothing; false when the kernel does not tell.
 bool is_alone(std::span<const pid_t> ours);
 
 }  // namespace hostnic::memory

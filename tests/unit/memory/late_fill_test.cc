@@ -160,7 +160,7 @@ TEST(LateFill, KeepsWhatItCanNotPutIn) {
     });
 }
 
-// Who has ordered waits for the bell's page, and nobody else waits for that.
+// The thread that has ordered waits for the bell's page, and no other thread waits for that.
 TEST(LateFill, ServesOthersWhileTheBellCanNotBeAnswered) {
   with_slices(2, [](Late& late, Slices& slices) {
     late.move_aside(slices);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Who counts as another thread. Each case is a process of its own, because the main thread ends.
+// Solitude is about other threads: the cases say which count as such. Each is a process of its own,
+// because the main thread ends.
 #include "verbs-shim/memory/solitude.h"
 
 #include <gtest/gtest.h>
@@ -50,7 +51,7 @@ TEST(Solitude, AThreadThatSleepsIsSomebody) {
   EXPECT_EQ(0, in_second_thread(/*main_ends=*/false, [] { return !is_alone({}); }));
 }
 
-// Who joins a thread may run on before the kernel has taken it down.
+// A thread that is joined may be in the kernel's list for a moment more.
 TEST(Solitude, AThreadThatIsJoinedIsNobody) {
   const pid_t child = fork();
   if (child == 0) {
