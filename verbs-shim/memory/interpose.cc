@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // The C library's calls that take memory away, so that migrated pages of it are forgotten. Best
-// effort: calls within the C library itself (free, brk) and raw system calls do not come here.
+// effort: calls within the C library itself (brk, its heap's munmap) and raw system calls do not
+// come here; where the kernel does not tell of them (mapping_watch.h), free and realloc are asked.
 //
 // Nothing may allocate or take a lock unless migrated pages are concerned: these functions run
 // before constructors, inside allocators, and in signal handlers.
@@ -23,24 +24,59 @@ namespace {
 
 using Realloc = void*(void*, size_t);
 constinit std::atomic<Realloc*> next_realloc{nullptr};
+using Free = void(void*);
+constinit std::atomic<Free*> next_free{nullptr};
+using Trim = int(size_t);
+constinit std::atomic<Trim*> next_trim{nullptr};
 using Fork = pid_t();
 constinit std::atomic<Fork*> next_fork{nullptr};
+
+// Whether glibc's malloc is in charge, and no other allocator.
+bool malloc_is_of_glibc() {
+  // No guarded static: a thread that waited for one might hold the dynamic linker's lock.
+  static constinit std::atomic<int> known{-1};
+  if (known.load(std::memory_order_relaxed) < 0) {
+    Realloc* const next = elf::next_function(next_realloc, "realloc");
+    known.store(elf::libc_symbol("realloc") == reinterpret_cast<void*>(next) &&
+                elf::libc_symbol("gnu_get_libc_version") != nullptr);
+  }
+  return known.load(std::memory_order_relaxed) != 0;
+}
 
 // The bytes of a block that glibc's malloc made a mapping of its own for; 0 if it is no such block,
 // or if another allocator is in charge. Such a block's size, with flags in the lowest bits, lies
 // before it.
-size_t bytes_of_mapping(void* block, Realloc* next) {
+size_t bytes_of_mapping(void* block) {
   constexpr size_t kIsMapped = 2, kFlags = 7, kHeader = 2 * sizeof(size_t);
-  // No guarded static: a thread that waited for one might hold the dynamic linker's lock.
-  static constinit std::atomic<int> glibc{-1};
-  if (glibc.load(std::memory_order_relaxed) < 0)
-    glibc.store(elf::libc_symbol("realloc") == reinterpret_cast<void*>(next) &&
-                elf::libc_symbol("gnu_get_libc_version") != nullptr);
-  if (glibc.load(std::memory_order_relaxed) == 0) return 0;
+  if (!malloc_is_of_glibc()) return 0;
   const size_t size = static_cast<const size_t*>(block)[-1];
   if ((size & kIsMapped) == 0 || (size & ~kFlags) <= kHeader) return 0;
   return (size & ~kFlags) - kHeader;
 }
+
+// Whether what libc unmaps by itself has to be looked for: nobody tells of it, and there is memory
+// that a NIC may reach.
+bool libc_goes_untold() {
+  return MemoryRegistrar::concerns(0, SIZE_MAX) &&
+         !MemoryRegistrar::process().system_calls().hears_of_libc();
+}
+
+// A call of libc's malloc that may take away the end of its heap. It is noticed right after it, so
+// that a NIC may still write to a heap that other threads have let grow again meanwhile.
+class HeapEnd {
+ public:
+  HeapEnd() : before_(libc_goes_untold() ? address(sbrk(0)) : 0) {}
+  ~HeapEnd() {
+    if (before_ == 0) return;
+    const uint64_t now = address(sbrk(0));
+    if (now < before_) MemoryRegistrar::process().system_calls().note_unmapped(now, before_);
+  }
+  HeapEnd(const HeapEnd&) = delete;
+  HeapEnd& operator=(const HeapEnd&) = delete;
+
+ private:
+  const uint64_t before_;
+};
 
 }  // namespace
 
@@ -83,17 +119,40 @@ HOSTNIC_INTERPOSED void* mremap(void* from, size_t old_length, size_t length, in
   return MemoryRegistrar::process().system_calls().mremap(from, old_length, length, flags, to);
 }
 
-// A block with a mapping of its own is moved by glibc with a bare mremap, of which nothing may be
-// missing.
+// A block with a mapping of its own is moved by glibc with a bare mremap, and made smaller by a
+// bare munmap, of which nothing may be missing.
 HOSTNIC_INTERPOSED void* realloc(void* block, size_t length) noexcept {
-  Realloc* const next = hostnic::elf::next_function(next_realloc, "realloc");
+  Realloc* const next = elf::next_function(next_realloc, "realloc");
   if (block == nullptr ||
       !MemoryRegistrar::concerns(address(block) & ~(kPageBytes - 1), SIZE_MAX / 2))
     return next(block, length);
-  const size_t bytes = bytes_of_mapping(block, next);
-  if (bytes == 0 || length <= bytes || !MemoryRegistrar::concerns(address(block), bytes))
-    return next(block, length);
-  return MemoryRegistrar::process().system_calls().realloc_mapping(block, bytes, length, next);
+  const HeapEnd heap_end;
+  const size_t bytes = bytes_of_mapping(block);
+  if (bytes == 0 || !MemoryRegistrar::concerns(address(block), bytes)) return next(block, length);
+  SystemCalls& calls = MemoryRegistrar::process().system_calls();
+  if (length > bytes) return calls.realloc_mapping(block, bytes, length, next);
+  return calls.hears_of_libc() ? next(block, length)
+                               : calls.release_mapping(block, bytes, length, next);
+}
+
+// A block with a mapping of its own is unmapped by a bare munmap, of which the kernel may not tell.
+HOSTNIC_INTERPOSED void free(void* block) noexcept {
+  Free* const next = elf::next_function(next_free, "free");
+  if (block == nullptr || !libc_goes_untold()) return next(block);
+  const HeapEnd heap_end;
+  const size_t bytes = bytes_of_mapping(block);
+  if (bytes == 0 || !MemoryRegistrar::concerns(address(block), bytes)) return next(block);
+  const auto release = [](void* freed, size_t) -> void* {
+    next_free.load(std::memory_order_relaxed)(freed);
+    return nullptr;
+  };
+  MemoryRegistrar::process().system_calls().release_mapping(block, bytes, 0, release);
+}
+
+HOSTNIC_INTERPOSED int malloc_trim(size_t left) noexcept {
+  Trim* const next = elf::next_function(next_trim, "malloc_trim");
+  const HeapEnd heap_end;
+  return next(left);
 }
 
 HOSTNIC_INTERPOSED void* reallocarray(void* block, size_t count, size_t each) noexcept {

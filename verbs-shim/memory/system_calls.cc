@@ -316,4 +316,22 @@ void* SystemCalls::realloc_mapping(void* block, size_t usable_bytes, size_t leng
   return nullptr;
 }
 
+void* SystemCalls::release_mapping(void* block, size_t usable_bytes, size_t length,
+                                   void* (*release)(void*, size_t)) {
+  const uint64_t start = page_down(address(block));
+  const uint64_t end = page_up(address(block) + usable_bytes);
+  Change change(*this);
+  const bool concerned = begin_change(change, start, end);
+  void* result = release(block, length);
+  const bool failed = result == nullptr && length != 0;
+  if (concerned && !failed)
+    change.took(result == block ? page_up(address(block) + length) : start, end);
+  return result;
+}
+
+void SystemCalls::note_unmapped(uint64_t start, uint64_t end) {
+  Change change(*this);
+  if (begin_change(change, start, end)) change.took(start, end);
+}
+
 }  // namespace hostnic::memory

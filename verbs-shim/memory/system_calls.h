@@ -32,6 +32,15 @@ class SystemCalls {
   // by a bare mremap.
   void* realloc_mapping(void* block, size_t usable_bytes, size_t length,
                         void* (*reallocate)(void*, size_t));
+  // Whether the kernel tells of what libc unmaps by itself. Where it does not, the two functions
+  // below are called.
+  bool hears_of_libc() const { return state_.watch.reports(); }
+  // Does `release`: free, or realloc to less, of a block that is a mapping of libc's. It unmaps the
+  // block, or what lies behind `length`, by a bare munmap.
+  void* release_mapping(void* block, size_t usable_bytes, size_t length,
+                        void* (*release)(void*, size_t));
+  // Notes that libc has unmapped [start, end), which was the end of its heap.
+  void note_unmapped(uint64_t start, uint64_t end);
 
  private:
   class Change;

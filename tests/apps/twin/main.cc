@@ -4,10 +4,6 @@
 // unmodified verbs program: it knows nothing of hostnic.
 #include <fmt/format.h>
 #include <getopt.h>
-#include <linux/audit.h>
-#include <linux/filter.h>
-#include <linux/seccomp.h>
-#include <sys/prctl.h>
 
 #include <cerrno>
 #include <charconv>
@@ -20,6 +16,7 @@
 #include "tests/apps/twin/crowd.h"
 #include "tests/apps/twin/executor.h"
 #include "tests/apps/twin/runner.h"
+#include "tests/support/forbid_userfaultfd.h"
 
 namespace hostnic::twin {
 namespace {
@@ -210,23 +207,6 @@ std::optional<Options> parse(int argc, char** argv) {
     return std::nullopt;
   }
   return options;
-}
-
-// userfaultfd, by its system call and by its device, answers EPERM.
-bool forbid_userfaultfd() {
-  constexpr uint32_t kNewUserfaultfd = 0xaa00;  // USERFAULTFD_IOC_NEW
-  const sock_filter filter[] = {
-      BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
-      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_userfaultfd, 3, 0),
-      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_ioctl, 0, 3),
-      BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, args[1])),
-      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, kNewUserfaultfd, 0, 1),
-      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM),
-      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
-  };
-  const sock_fprog program{std::size(filter), const_cast<sock_filter*>(filter)};
-  return prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 &&
-         prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) == 0;
 }
 
 std::string again(const Options& options) {

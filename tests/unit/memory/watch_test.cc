@@ -5,6 +5,7 @@
 
 #include <thread>
 
+#include "tests/support/forbid_userfaultfd.h"
 #include "tests/unit/memory/watching.h"
 
 namespace hostnic::memory_testing {
@@ -148,6 +149,75 @@ TEST_F(MemoryWatch, FreeIsTold) {
   wait_for_revoker();
   EXPECT_TRUE(device.revoked(va));
   nic.remove(mr);
+}
+
+// Where userfaultfd is forbidden nobody tells of what libc unmaps by itself.
+class MemoryUntold : public MemoryTest {
+ protected:
+  // Runs `body(nic, device)` in a process without userfaultfd.
+  template <typename Body>
+  void without_userfaultfd(Body body) {
+#ifdef __SANITIZE_ADDRESS__
+    GTEST_SKIP() << "AddressSanitizer keeps freed memory for a while";
+#endif
+    in_child([&] {
+      ASSERT_TRUE(forbid_userfaultfd()) << std::strerror(errno);
+      mallopt(M_MMAP_THRESHOLD, 128 << 10);
+      shared_mirror();
+      ASSERT_NE(registrar().status().find("through the mem fd: userfaultfd"), std::string::npos)
+          << registrar().status();
+      Device device;
+      Nic nic(registrar().mirror_fd());
+      body(nic, device);
+    });
+  }
+  // Registers [va, va + length), does `change`, and waits until what it did is told.
+  template <typename Change>
+  static void change_registered(Nic& nic, uint64_t va, uint64_t length, Change change) {
+    Nic::Mr mr, later;
+    ASSERT_TRUE(nic.add(va, length, mr)) << nic.error;
+    change();
+    Buffer other(kPage);
+    ASSERT_TRUE(nic.add(other.va(), 64, later)) << nic.error;
+  }
+};
+
+TEST_F(MemoryUntold, FreedMappingsAreNoticed) {
+  without_userfaultfd([](Nic& nic, Device& device) {
+    void* block = std::malloc(64 * kMiB);
+    const auto va = reinterpret_cast<uint64_t>(block);
+    change_registered(nic, va, kMiB, [&] { std::free(block); });
+    EXPECT_TRUE(device.revoked(va));
+    EXPECT_TRUE(device.revoked(va + kMiB - 1));
+  });
+}
+
+TEST_F(MemoryUntold, ShrunkMappingsAreNoticed) {
+  without_userfaultfd([](Nic& nic, Device& device) {
+    void* block = std::malloc(64 * kMiB);
+    const auto va = reinterpret_cast<uint64_t>(block);
+    change_registered(nic, va, 2 * kMiB, [&] { ASSERT_EQ(block, std::realloc(block, kMiB)); });
+    EXPECT_FALSE(device.revoked(va));
+    EXPECT_FALSE(device.revoked(va + kMiB - 1)) << "still there";
+    EXPECT_TRUE(device.revoked(va + 2 * kMiB - 1));
+  });
+}
+
+TEST_F(MemoryUntold, AHeapThatEndsEarlierIsNoticed) {
+  without_userfaultfd([](Nic& nic, Device& device) {
+    mallopt(M_TRIM_THRESHOLD, 256 << 10);
+    mallopt(M_TOP_PAD, 0);
+    constexpr size_t kBytes = 100'000, kCount = 16;
+    void* blocks[kCount];
+    for (void*& each : blocks) each = std::malloc(kBytes);
+    const auto va = reinterpret_cast<uint64_t>(blocks[kCount - 1]);
+    ASSERT_LT(va, reinterpret_cast<uint64_t>(sbrk(0))) << "no mapping of its own";
+    change_registered(nic, va, kBytes, [&] {
+      for (size_t i = kCount; i-- > 0;) std::free(blocks[i]);
+    });
+    ASSERT_GT(va, reinterpret_cast<uint64_t>(sbrk(0)));
+    EXPECT_TRUE(device.revoked(va));
+  });
 }
 
 TEST_F(MemoryWatch, ShrinkingHeapIsTold) {
