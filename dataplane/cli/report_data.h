@@ -17,8 +17,13 @@
 #include <unordered_map>
 #include <vector>
 
+#include "dataplane/cli/time_histogram.h"
 #include "protocol/types.h"
 #include "protocol/wire/packet.h"
+
+namespace hostnic {
+class JsonWriter;
+}
 
 namespace hostnic::cli {
 
@@ -43,23 +48,6 @@ enum ArrowFlag : uint32_t {
   kArrowOutOfOrder = 16,  // ahead of what is missing
   kArrowNoSender = 32,    // its sending was not captured
   kArrowNoReceiver = 64,  // what became of it was not captured
-};
-
-// A histogram of times: four steps to each doubling, from 64 ns on.
-class TimeHistogram {
- public:
-  static constexpr size_t kSteps = 4 * 32;
-  void add(uint64_t ns);
-  uint64_t count() const { return count_; }
-  uint64_t max_ns() const { return max_ns_; }
-  // The lower end of the step in which the `permille`-th of the times is.
-  uint64_t at_permille(uint32_t permille) const;
-  uint64_t in_step(size_t step) const { return steps_[step]; }
-  static uint64_t lower_ns(size_t step);
-
- private:
-  std::array<uint64_t, kSteps> steps_{};
-  uint64_t count_ = 0, max_ns_ = 0;
 };
 
 class ReportData {
@@ -164,6 +152,12 @@ class ReportData {
   void lose(Pending pending, std::string_view why);
   void draw(Arrow arrow);
   void count_verdict(std::string_view verdict);
+  // Sections of to_json().
+  void write_ends(JsonWriter& json) const;
+  void write_verbs(JsonWriter& json) const;
+  void write_over_time(JsonWriter& json) const;
+  void write_reasons(JsonWriter& json) const;
+  void write_arrows(JsonWriter& json) const;
 
   TimeNs first_ns_ = 0, last_ns_ = 0;
   uint64_t packets_ = 0, unreadable_ = 0, lost_ = 0, again_ = 0;

@@ -1,0 +1,157 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// What a context does all the time: posts, and the turn that handles reports and timers.
+#include <algorithm>
+#include <array>
+
+#include "verbs-shim/driver/driver.h"
+#include "verbs-shim/driver/driver_core.h"
+#include "verbs-shim/driver/qp_prefetch.h"
+
+namespace hostnic::driver {
+namespace {
+
+constexpr uint32_t kMetaBurst = 64;
+// The number of queue pairs that are prefetched ahead: with thousands of them each report, timer
+// and post finds another one's state in no cache near, and so many are enough to hide a memory
+// access.
+constexpr uint32_t kQpsAhead = 3;
+
+}  // namespace
+
+int Driver::post_send(Qp* qp, const SendRequest& request, TimeNs now_ns) {
+  std::lock_guard lock(mutex_);
+  last_now_ns_ = std::max(last_now_ns_, now_ns);
+  core_->note_post(*qp);
+  // The clock was read outside the lock, perhaps before a turn that took place since: for queue
+  // pairs time does not go back.
+  const int error = qp->post_send(request, last_now_ns_);
+  core_->kick_if_needed();
+  return error;
+}
+
+int Driver::post_recv(Qp* qp, const RecvRequest& request) {
+  std::lock_guard lock(mutex_);
+  const int error = qp->post_recv(request);
+  core_->kick_if_needed();
+  return error;
+}
+
+uint32_t Driver::free_send_slots(Qp* qp) {
+  std::lock_guard lock(mutex_);
+  return qp->free_send_slots();
+}
+
+void Driver::progress(TimeNs now_ns) {
+  DriverCore& d = *core_;
+  last_now_ns_ = std::max(last_now_ns_, now_ns);
+  d.take_responses();
+  d.take_reports(now_ns);
+  if (turn_wanted()) {
+    turn_wanted_.store(false, std::memory_order_relaxed);
+    d.run_ready(now_ns);
+    d.serve_ring_waiters(now_ns);
+  }
+  // Timers run after reports have been drained: what is still silent is silent (rule 25, silence is
+  // not waiting).
+  if (now_ns >= next_deadline_ns_.load(std::memory_order_relaxed)) d.run_timers(now_ns);
+  d.kick_if_needed();
+}
+
+bool Driver::try_progress(TimeNs now_ns) {
+  std::unique_lock lock(mutex_, std::try_to_lock);
+  if (!lock.owns_lock()) return false;
+  progress(now_ns);
+  return true;
+}
+
+// Programs tend to visit their connections in the same order again: what followed this queue pair
+// when it was last posted to is likely to follow now.
+void DriverCore::note_post(Qp& qp) {
+  if (qp.status_index == last_posted) return;
+  if (Qp* const before = qp_at(last_posted)) before->posted_next = qp.status_index;
+  last_posted = qp.status_index;
+  Qp* const next = qp_at(qp.posted_next);
+  if (next == nullptr) return;
+  QpPrefetch::slots(*next);
+  if (const Qp* const second = qp_at(next->posted_next)) QpPrefetch::post(*second);
+}
+
+void DriverCore::clear_dirty(std::span<const MetaReport> reports) {
+  for (const MetaReport& report : reports) {
+    if (report.status_index < qps.size())
+      map.qp_status(report.status_index).dirty.store(0, std::memory_order_relaxed);
+  }
+}
+
+void DriverCore::take_reports(TimeNs now_ns) {
+  std::array<MetaReport, kMetaBurst> metas;
+  for (;;) {
+    const int count = map.metas.dequeue_burst(metas.data(), kMetaBurst);
+    if (count <= 0) return;
+    const std::span reports(metas.data(), count);
+    // The flag is cleared before the status is read: what the NIC writes afterwards makes a new
+    // report. There is one fence for all, because each waits until every store before it has found
+    // its cache line.
+    clear_dirty(reports);
+    std::atomic_thread_fence(std::memory_order_seq_cst);
+    for (size_t i = 0; i < reports.size(); ++i) {
+      if (i + kQpsAhead < reports.size()) {
+        if (Qp* const ahead = qp_at(reports[i + kQpsAhead].status_index))
+          QpPrefetch::report(*ahead);
+      }
+      Qp* const qp = qp_at(reports[i].status_index);
+      if (qp != nullptr && qp->qpn == reports[i].qpn) qp->on_report(now_ns);
+    }
+    if (count < static_cast<int>(kMetaBurst)) return;
+  }
+}
+
+// Runs the QPs that have to look again.
+void DriverCore::run_ready(TimeNs now_ns) {
+  ready_next.swap(ready);
+  for (Qp* qp : ready_next) qp->on_ready_list = false;
+  for (Qp* qp : ready_next) {
+    if (qp->state == QpState::kErr) {
+      if (std::erase(unsent_error_moves, qp) != 0) move_nic_to_error(*qp);
+    } else {
+      qp->on_report(now_ns);
+    }
+  }
+  ready_next.clear();
+}
+
+// Gives QPs that wait for room in the send ring their turns (rule 4, bounded queues).
+void DriverCore::serve_ring_waiters(TimeNs now_ns) {
+  for (uint32_t n = ring_waiters.size(); n != 0 && map.sends.has_room(1 + kMaxExtraElements); --n) {
+    if (ring_waiters.size() > 2) QpPrefetch::issue(*ring_waiters.at(2));
+    if (ring_waiters.size() > 1) QpPrefetch::waiting(*ring_waiters.at(1));
+    Qp& qp = ring_waiters.pop();
+    qp.waits_for_ring_space = false;
+    in_turn = &qp;
+    qp.issue(now_ns);
+    in_turn = nullptr;
+  }
+  if (!ring_waiters.empty()) owner.turn_wanted_.store(true, std::memory_order_relaxed);
+}
+
+void DriverCore::run_timers(TimeNs now_ns) {
+  owner.next_deadline_ns_.store(UINT64_MAX, std::memory_order_release);
+  timers_due.swap(timers);
+  for (size_t i = 0; i < timers_due.size(); ++i) {
+    if (i + kQpsAhead < timers_due.size()) QpPrefetch::timer(*timers_due[i + kQpsAhead]);
+    Qp* const qp = timers_due[i];
+    qp->on_timer_list = false;
+    if (qp->deadline_ns() <= now_ns) {
+      qp->on_timer(now_ns);
+    } else if (qp->deadline_ns() != UINT64_MAX) {
+      want_timer(*qp);
+    }
+  }
+  timers_due.clear();
+}
+
+bool Driver::reports_waiting() const {
+  return !core_->map.metas.empty() || !core_->map.responses.empty();
+}
+
+}  // namespace hostnic::driver
