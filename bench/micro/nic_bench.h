@@ -35,7 +35,7 @@ class NullPort : public Port {
   int peer_of(uint32_t) const override { return 0; }
   int peers() const override { return 1; }
   bool backlog() const override { return false; }
-  std::string describe() const override { return "none"; }
+  PortView view() const override { return {}; }
 
  protected:
   uint64_t transmitted_ = 0;

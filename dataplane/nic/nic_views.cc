@@ -19,7 +19,7 @@ NicView NicViews::nic() const {
   view.window = settings.window;
   view.transport = to_string(settings.transport);
   view.policy = wire::to_string(settings.policy);
-  view.port = shard_.port.describe();
+  view.port = shard_.port.view();
   view.icrc = shard_.egress.adds_icrc() || shard_.port.capabilities().adds_icrc;
   if (const char* const why = shard_.egress.why_no_bundles()) view.no_bundles = why;
   view.clients = shard_.clients.size();

@@ -7,7 +7,8 @@
 #include <rte_mbuf.h>
 
 #include <cstdint>
-#include <string>
+
+#include "dataplane/nic/port_view.h"
 
 namespace hostnic {
 
@@ -72,7 +73,8 @@ class Port {
   // Whether the port is full, and wakes the lcore when it is no longer: until then there is nothing
   // to do for what waits for it.
   virtual bool announces_room() const { return false; }
-  virtual std::string describe() const = 0;
+  // What people are shown of the port. For any thread.
+  virtual PortView view() const = 0;
 };
 
 }  // namespace hostnic

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "dataplane/nic/memory/access_scope.h"
+#include "dataplane/nic/port_view.h"
 #include "dataplane/nic/qp/qp_context.h"
 #include "protocol/hostif/descriptors.h"
 #include "protocol/psn.h"
@@ -54,7 +55,8 @@ struct NicView {
   std::string address;
   uint32_t prefix_length = 0;
   uint32_t mtu_bytes = 0, window = 0;
-  std::string transport, policy, port;
+  std::string transport, policy;
+  PortView port;
   bool icrc = false;
   std::string no_bundles;  // why it hands packets over one by one; empty: it does not
   size_t clients = 0, qps = 0;

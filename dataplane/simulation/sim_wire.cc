@@ -73,7 +73,7 @@ class SimWire::SimPort final : public Port {
     return wire_.settings_.queue_is_receivers &&
            wire_.queues_[self_].size() > wire_.settings_.queue_packets / 2;
   }
-  std::string describe() const override { return "simulated"; }
+  PortView view() const override { return {}; }
 
  private:
   // A learning switch with nothing to learn: the last byte of a MAC address is the host's number.

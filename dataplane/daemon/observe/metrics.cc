@@ -190,6 +190,19 @@ void write_nics(MetricsText& out, const std::vector<NicSnapshot>& nics) {
         [](const NicSnapshot& nic) { return nic.view.buffers_in_use; });
   gauge("hostnic_buffers", "packet buffers",
         [](const NicSnapshot& nic) { return nic.view.buffers; });
+  out.family("hostnic_port_lost", MetricKind::kCounter,
+             "packets that a port had no use for, or could not send, by reason");
+  for (const NicSnapshot& nic : nics) {
+    const PortView& port = nic.view.port;
+    const auto lost = [&](const char* reason, uint64_t packets) {
+      if (packets != 0) out.sample({{"device", nic.name}, {"reason", reason}}, packets);
+    };
+    lost("no_link", port.lost_without_link);
+    lost("socket_full", port.socket_full);
+    lost("no_number", port.without_number);
+    lost("malformed", port.malformed);
+    lost("refused_by_kernel", port.refused_by_kernel);
+  }
 }
 
 void write_qps(MetricsText& out, const std::vector<QpSnapshot>& qps, size_t left_out) {

@@ -20,6 +20,24 @@ void write_rate(JsonWriter& json, const char* name, const RateView& rate) {
 
 }  // namespace
 
+void write_port(JsonWriter& json, const PortView& port) {
+  static constexpr const char* kKinds[] = {"wire", "udp", "ethernet", "other"};
+  json.begin_object()
+      .member("kind", kKinds[static_cast<size_t>(port.kind)])
+      .member("device", port.device)
+      .member("mtu_bytes", port.mtu_bytes)
+      .member("link_up", port.link_up)
+      .member("sends_segments", port.sends_segments)
+      .member("receives_coalesced", port.receives_coalesced)
+      .member("lost_without_link", port.lost_without_link)
+      .member("socket_full", port.socket_full)
+      .member("without_number", port.without_number)
+      .member("malformed", port.malformed)
+      .member("waits_for_room", port.waits_for_room)
+      .member("refused_by_kernel", port.refused_by_kernel)
+      .end_object();
+}
+
 std::string peer_address(const Daemon& daemon, const QpView& qp) {
   return host_text(address_of(&daemon.addresses(), Ipv4Address{qp.dest_ip}));
 }

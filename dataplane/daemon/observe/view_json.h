@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Queue pairs, as JSON: the members' names are the ones that docs/operate.md lists.
+// Queue pairs and ports, as JSON: the members' names are the ones that docs/operate.md lists.
 #pragma once
 
 #include <string>
@@ -17,5 +17,7 @@ std::string peer_address(const Daemon& daemon, const QpView& qp);
 // Any thread.
 void write_members(JsonWriter& json, const std::string& nic, const QpView& qp,
                    const std::string& peer);
+// Writes a port, as an object.
+void write_port(JsonWriter& json, const PortView& port);
 
 }  // namespace hostnic

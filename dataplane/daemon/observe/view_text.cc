@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <cstddef>
+#include <cstring>
 #include <iterator>
 
 #include "protocol/transport_kind.h"
@@ -41,6 +42,37 @@ std::string type_name(const QpView& qp) {
   return qp.transport == Transport::kHostnic ? "RC" : fmt::format("RC/{}", to_string(qp.transport));
 }
 
+std::string to_text(const PortView& port) {
+  std::string text;
+  switch (port.kind) {
+    case PortKind::kWire:
+      return fmt::format("virtual wire, {} NICs ({})", port.wire_nics, port.device);
+    case PortKind::kUdp:
+      text = fmt::format("udp on {} (MTU {}, sends {}, receives {}", port.device, port.mtu_bytes,
+                         port.sends_segments ? "segments" : "packets",
+                         port.receives_coalesced ? "coalesced" : "packets");
+      break;
+    case PortKind::kEthernet:
+      text = fmt::format("{} (MTU {}", port.device, port.mtu_bytes);
+      break;
+    case PortKind::kOther:
+      return "other";
+  }
+  if (!port.link_up) text += ", link down";
+  const auto add = [&](uint64_t count, const char* format) {
+    if (count != 0) text += fmt::format(fmt::runtime(format), count);
+  };
+  add(port.lost_without_link, ", {} packets lost without a link");
+  add(port.socket_full, ", {} packets found the socket full");
+  add(port.without_number, ", {} packets came from hosts for which there is no number left");
+  add(port.malformed, ", {} datagrams were no packets");
+  add(port.waits_for_room, ", waited {} times for room to send");
+  if (port.refused_by_kernel != 0)
+    text += fmt::format(", the kernel refused {} packets: {}", port.refused_by_kernel,
+                        strerror(port.refused_with));
+  return text + ")";
+}
+
 std::string to_text(const NicView& nic) {
   const std::string bundles =
       nic.no_bundles.empty() ? "on" : fmt::format("off ({})", nic.no_bundles);
@@ -53,7 +85,7 @@ std::string to_text(const NicView& nic) {
       "{}{} buffers {}/{} port {}",
       nic.name, nic.address, nic.prefix_length, nic.mtu_bytes, nic.window, nic.transport,
       nic.policy, nic.icrc ? "on" : "off", bundles, nic.clients, nic.qps, neighbours,
-      nic.buffers_in_use, nic.buffers, nic.port);
+      nic.buffers_in_use, nic.buffers, to_text(nic.port));
 }
 
 std::string to_text(const std::string& nic, const QpView& qp, const std::string& peer) {

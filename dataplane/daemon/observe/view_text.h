@@ -15,6 +15,8 @@ const char* state_name(QpState state);
 std::string type_name(const QpView& qp);  // "RC/roce": by the standard's transport
 
 std::string to_text(const NicView& nic);
+// "udp on eth0 (MTU 1500, ...)", and what went wrong there, as far as anything has.
+std::string to_text(const PortView& port);
 // `peer` is the address of its peer as text.
 std::string to_text(const std::string& nic, const QpView& qp, const std::string& peer);
 std::string to_text(const PeerView& peer);

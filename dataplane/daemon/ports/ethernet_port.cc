@@ -370,10 +370,12 @@ uint16_t EthernetPort::transmit(uint16_t /*peer*/, rte_mbuf** packets, uint16_t 
   return rte_eth_tx_burst(port_id_, 0, packets, count);
 }
 
-std::string EthernetPort::describe() const {
-  const uint64_t dropped = dropped_.load(std::memory_order_relaxed);
-  return fmt::format("{} (MTU {}{}{})", devargs_, mtu_bytes_.load(), link_up() ? "" : ", link down",
-                     dropped == 0 ? "" : fmt::format(", {} packets lost without a link", dropped));
+PortView EthernetPort::view() const {
+  return {.kind = PortKind::kEthernet,
+          .device = devargs_,
+          .mtu_bytes = mtu_bytes_.load(),
+          .link_up = link_up(),
+          .lost_without_link = dropped_.load(std::memory_order_relaxed)};
 }
 
 }  // namespace hostnic

@@ -76,7 +76,7 @@ class EthernetPort : public NetworkPort {
   int peer_of(uint32_t) const override { return 0; }
   int peers() const override { return 1; }
   bool backlog() const override { return full_bursts_ >= 4; }
-  std::string describe() const override;
+  PortView view() const override;
 
  private:
   EthernetPort() = default;

@@ -56,8 +56,10 @@ class WirePort : public Port {
   bool backlog() const override {
     return wire_.queued_[self_].load(std::memory_order_relaxed) > kWireRingPackets / 2;
   }
-  std::string describe() const override {
-    return fmt::format("virtual wire, {} NICs (net_ring port {})", wire_.members_.size(), port_id_);
+  PortView view() const override {
+    return {.kind = PortKind::kWire,
+            .device = fmt::format("net_ring port {}", port_id_),
+            .wire_nics = static_cast<uint32_t>(wire_.members_.size())};
   }
 
  private:

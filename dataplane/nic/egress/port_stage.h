@@ -8,7 +8,6 @@
 #include <rte_mbuf.h>
 
 #include <cstdint>
-#include <string>
 
 #include "dataplane/nic/port.h"
 
@@ -33,7 +32,7 @@ class PortStage : public Port {
   void leave(uint32_t group) override { port_.leave(group); }
   bool backlog() const override { return port_.backlog(); }
   bool announces_room() const override { return port_.announces_room(); }
-  std::string describe() const override { return port_.describe(); }
+  PortView view() const override { return port_.view(); }
 
  protected:
   explicit PortStage(Port& port) : port_(port) {}

@@ -17,6 +17,7 @@
 #include <string>
 #include <vector>
 
+#include "dataplane/daemon/observe/view_text.h"
 #include "dataplane/nic/packet/external_payload.h"
 #include "dataplane/nic/packet/packet.h"
 #include "dataplane/nic/packet/packet_release.h"
@@ -216,8 +217,8 @@ TEST_F(UdpPorts, AddressesComeAndGo) {
   EXPECT_TRUE(arrives(kFirst, other));
   second_->take_socket(other);
   EXPECT_TRUE(lost(kFirst, other));
-  EXPECT_NE(first_->describe().find("the kernel refused 2 packets"), std::string::npos)
-      << first_->describe();
+  EXPECT_NE(to_text(first_->view()).find("the kernel refused 2 packets"), std::string::npos)
+      << to_text(first_->view());
 }
 
 TEST_F(UdpPorts, ASocketThatHasManyPacketsDoesNotHideAnother) {
@@ -262,9 +263,10 @@ TEST_F(UdpPorts, EachSocketCountsWhatFoundItFull) {
     for (rte_mbuf* packet : receive(*second_, 1)) rte_pktmbuf_free(packet), ++got;
   }
   ASSERT_LT(got, sent) << "no packet was dropped";
-  EXPECT_NE(second_->describe().find(fmt::format(" {} packets found the socket full", sent - got)),
-            std::string::npos)
-      << second_->describe() << " of " << sent << ", got " << got;
+  EXPECT_NE(
+      to_text(second_->view()).find(fmt::format(" {} packets found the socket full", sent - got)),
+      std::string::npos)
+      << to_text(second_->view()) << " of " << sent << ", got " << got;
 }
 
 TEST_F(UdpPorts, CountsHostsThatHaveNoNumber) {
@@ -290,7 +292,7 @@ TEST_F(UdpPorts, CountsHostsThatHaveNoNumber) {
             64);
   close(fd);
   EXPECT_TRUE(receive(**port, 1).empty());
-  const std::string text = (*port)->describe();
+  const std::string text = to_text((*port)->view());
   EXPECT_NE(text.find(", 1 packets came from hosts for which there is no number left"),
             std::string::npos)
       << text;
@@ -390,8 +392,8 @@ TEST_F(UdpPorts, StrangersDatagramsDoNoHarm) {
     EXPECT_TRUE(parse_packet(each, p) != wire::ParseError::kNone || !icrc_valid(each, p));
     rte_pktmbuf_free(each);
   }
-  EXPECT_NE(second_->describe().find("6 datagrams were no packets"), std::string::npos)
-      << second_->describe();
+  EXPECT_NE(to_text(second_->view()).find("6 datagrams were no packets"), std::string::npos)
+      << to_text(second_->view());
   exchange({64, 64, 4096});
 }
 
@@ -403,8 +405,8 @@ TEST_F(UdpPorts, WhatNobodyTakesIsLost) {
   }
   // The kernel has no way for the network's own address.
   EXPECT_EQ(send({packet(Bytes(100), 1, Ipv4Address{0xf0000001})}), 1u);
-  EXPECT_NE(first_->describe().find("the kernel refused 1 packets"), std::string::npos)
-      << first_->describe();
+  EXPECT_NE(to_text(first_->view()).find("the kernel refused 1 packets"), std::string::npos)
+      << to_text(first_->view());
   exchange({100});
 }
 

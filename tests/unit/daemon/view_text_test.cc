@@ -4,6 +4,8 @@
 
 #include <gtest/gtest.h>
 
+#include <cerrno>
+
 namespace hostnic {
 namespace {
 
@@ -16,13 +18,14 @@ TEST(ViewText, Nic) {
   nic.window = 1024;
   nic.transport = "auto";
   nic.policy = "selective";
-  nic.port = "wire";
+  nic.port = {.kind = PortKind::kWire, .device = "net_ring port 0", .wire_nics = 2};
   nic.clients = 2;
   nic.qps = 3;
   nic.buffers = 100;
   EXPECT_EQ(to_text(nic),
             "hnic0 10.0.0.1/24 mtu 4096 window 1024 transport auto policy selective icrc off "
-            "segmentation on clients 2 qps 3 buffers 0/100 port wire");
+            "segmentation on clients 2 qps 3 buffers 0/100 port virtual wire, 2 NICs "
+            "(net_ring port 0)");
   nic.has_neighbours = true;
   nic.neighbours = 2;
   nic.neighbours_unanswered = 1;
@@ -30,7 +33,25 @@ TEST(ViewText, Nic) {
   EXPECT_EQ(to_text(nic),
             "hnic0 10.0.0.1/24 mtu 4096 window 1024 transport auto policy selective icrc off "
             "segmentation off (the port has none) clients 2 qps 3 neighbours 2 unanswered 1 "
-            "buffers 0/100 port wire");
+            "buffers 0/100 port virtual wire, 2 NICs (net_ring port 0)");
+}
+
+TEST(ViewText, Port) {
+  PortView port{.kind = PortKind::kUdp, .device = "eth0", .mtu_bytes = 1500};
+  EXPECT_EQ(to_text(port), "udp on eth0 (MTU 1500, sends packets, receives packets)");
+  port.sends_segments = port.receives_coalesced = true;
+  port.link_up = false;
+  port.socket_full = 3;
+  port.refused_by_kernel = 2;
+  port.refused_with = EMSGSIZE;
+  EXPECT_EQ(to_text(port),
+            "udp on eth0 (MTU 1500, sends segments, receives coalesced, link down, 3 packets found "
+            "the socket full, the kernel refused 2 packets: Message too long)");
+  EXPECT_EQ(to_text(PortView{.kind = PortKind::kEthernet,
+                             .device = "net_af_packet0,iface=eth0",
+                             .mtu_bytes = 9000,
+                             .lost_without_link = 1}),
+            "net_af_packet0,iface=eth0 (MTU 9000, 1 packets lost without a link)");
 }
 
 TEST(ViewText, QueuePair) {

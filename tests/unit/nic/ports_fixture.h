@@ -51,7 +51,7 @@ class PipePort final : public Port {
   int peer_of(uint32_t ip) const override { return ip == raw(kOther) ? 1 : -1; }
   int peers() const override { return 2; }
   bool backlog() const override { return false; }
-  std::string describe() const override { return "pipe"; }
+  PortView view() const override { return {}; }
 
   std::deque<rte_mbuf*> arriving, sent;
   size_t room = SIZE_MAX;

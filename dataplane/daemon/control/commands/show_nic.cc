@@ -4,6 +4,7 @@
 
 #include "dataplane/daemon/control/commands/commands.h"
 #include "dataplane/daemon/control/commands/nic_argument.h"
+#include "dataplane/daemon/observe/view_json.h"
 #include "dataplane/daemon/observe/view_text.h"
 #include "protocol/hostif/device_facts.h"
 #include "protocol/json_writer.h"
@@ -77,8 +78,10 @@ CommandResult show_nic_json(Daemon& daemon, const Asker&, std::span<const std::s
           .member("neighbours_unanswered", nic.neighbours_unanswered);
     json.member("buffers_in_use", nic.buffers_in_use)
         .member("buffers", nic.buffers)
-        .member("port", nic.port)
-        .member("lcore", instance->lcore_number)
+        .member("port", to_text(nic.port))
+        .key("port_state");
+    write_port(json, nic.port);
+    json.member("lcore", instance->lcore_number)
         .member("stopped", !instance->lcore->handling())
         .member("up", daemon.port_up(*instance))
         .member("longest_turn_us", longest_turn_us(*instance))

@@ -184,24 +184,20 @@ UdpPort::~UdpPort() {
   rte_mempool_free(pool_);
 }
 
-std::string UdpPort::describe() const {
+PortView UdpPort::view() const {
   const LocalAddress on = first();
-  std::string text = fmt::format("udp on {} (MTU {}, sends {}, receives {}", on.interface,
-                                 on.mtu_bytes, sender_->segments() ? "segments" : "packets",
-                                 sockets_[0].socket.coalesces ? "coalesced" : "packets");
-  if (!link_up()) text += ", link down";
-  if (const uint64_t dropped = receiver_->dropped())
-    text += fmt::format(", {} packets found the socket full", dropped);
-  if (const uint64_t unnamed = receiver_->unnamed())
-    text += fmt::format(", {} packets came from hosts for which there is no number left", unnamed);
-  if (const uint64_t malformed = receiver_->malformed())
-    text += fmt::format(", {} datagrams were no packets", malformed);
-  if (const uint64_t full = sender_->times_full())
-    text += fmt::format(", waited {} times for room to send", full);
-  if (const uint64_t refused = sender_->refused())
-    text += fmt::format(", the kernel refused {} packets: {}", refused,
-                        strerror(sender_->last_error()));
-  return text + ")";
+  return {.kind = PortKind::kUdp,
+          .device = on.interface,
+          .mtu_bytes = on.mtu_bytes,
+          .link_up = link_up(),
+          .sends_segments = sender_->segments(),
+          .receives_coalesced = sockets_[0].socket.coalesces,
+          .socket_full = receiver_->dropped(),
+          .without_number = receiver_->unnamed(),
+          .malformed = receiver_->malformed(),
+          .waits_for_room = sender_->times_full(),
+          .refused_by_kernel = sender_->refused(),
+          .refused_with = sender_->last_error()};
 }
 
 }  // namespace hostnic

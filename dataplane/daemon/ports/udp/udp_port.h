@@ -87,7 +87,7 @@ class UdpPort final : public NetworkPort {
   int join(uint32_t group) override;
   void leave(uint32_t group) override;
   bool backlog() const override { return receiver_->backlog(); }
-  std::string describe() const override;
+  PortView view() const override;
 
   // Sends and receives by a socket of another own address from now on, and no longer: the caller
   // closes it, because that may take a while. The lcore.
