@@ -73,8 +73,7 @@ class Screen {
       start_color();
       use_default_colors();
       // No red and green, which many can't tell apart.
-      init_pair(1, COLOR_YELLOW, -1);
-      init_pair(2, COLOR_CYAN, -1);
+      init_pair(1, COLOR_MAGENTA, -1);
     }
   }
   ~Screen() {
@@ -90,7 +89,7 @@ class Screen {
     erase();
     for (int row = 0; row < LINES - 1 && row < static_cast<int>(lines.size()); ++row) {
       const TopLine& line = lines[static_cast<size_t>(row)];
-      const attr_t style = line.style == TopLine::Style::kHead    ? A_BOLD | COLOR_PAIR(2)
+      const attr_t style = line.style == TopLine::Style::kHead    ? A_BOLD | A_UNDERLINE
                            : line.style == TopLine::Style::kBad   ? A_BOLD | COLOR_PAIR(1)
                            : line.style == TopLine::Style::kFaint ? A_DIM
                                                                   : A_NORMAL;

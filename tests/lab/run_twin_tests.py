@@ -46,7 +46,7 @@ REFUSES = ["--may-refuse"]
 # Bare system calls that docs/memory.md says are not supported: where pages migrate (others may fail there), and where
 # the kernel tells nobody what becomes of mappings.
 MOVES = "move,move-over,move-dontunmap,grow,grow-in-place,shrink"
-MIGRATES = ["--without", "clone", "--by-libc", "dontfork,wipeonfork", "--bare-may-fail"]
+MIGRATES = ["--without", "clone", "--by-libc", "dontfork,wipeonfork,hugepage", "--bare-may-fail"]
 UNTOLD = ["--no-userfaultfd", "--without", "break", "--by-libc", f"{MOVES},unmap,map-over"]
 SET_UPS = [
     SetUp("root", 5, MIGRATES),

@@ -25,22 +25,23 @@ void Forks::before() {
   // Cancellation is off for the handlers: fork() is no cancellation point.
   pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &fork_cancel_state_);
   snapshots_.clear();
-  if (!state_.table.empty()) try {
+  try {
+    if (!state_.table.empty()) {
       // Mappings whose end the kernel did not tell of yet must not come to life again in the child.
       release_.lose_where_gone(state_.lowest.load(), state_.highest.load());
       // What nobody has registered is shared with the child as other memory is, and not copied.
       if (state_.parked && state_.may_move_pages()) release_.unpark(PageRelease::Unpark::kAll);
       state_.late.fill(state_.lowest.load(), state_.highest.load());
-      copy_for_child();
-    } catch (...) {  // no memory for a list of the process's areas: the child goes without
     }
+    if (state_.has_migrated.load()) copy_for_child();
+  } catch (...) {  // no memory for a list of the process's areas: the child goes without
+  }
 }
 
 // Makes copies of what is in the mirror where a child inherits them. What is left out is not mapped
 // in the child: registered memory after ibv_fork_init(), what a device keeps from getting into the
 // mirror, and everything for which there is no memory.
 void Forks::copy_for_child() {
-  if (state_.counters.in_mirror_bytes == 0 && !state_.lost_in_use) return;
   RawVector<Area> areas;
   if (!read_areas(0, kMirrorBytes, areas)) return;
   std::erase_if(areas, [this](const Area& area) {
@@ -158,6 +159,7 @@ void Forks::forget_parent() {
   moved_.forget();
   pins_.forget();
   state_.lost_in_use = false;
+  state_.has_migrated.store(false);
   state_.update_bounds();
 }
 

@@ -191,6 +191,11 @@ void MappingWatch::unwatch(uint64_t start, uint64_t end) {
   }
 }
 
+void MappingWatch::unwatch_growth(uint64_t start, uint64_t end) {
+  uffdio_range range{start, end - start};
+  if (fd_ >= 0) ioctl(fd_, UFFDIO_UNREGISTER, &range);
+}
+
 void MappingWatch::note_area(uint64_t start, uint64_t end) {
   const auto known = ranges_.first_after(start);
   if (fd_ < 0 || known == ranges_.end() || known->first >= end) return;

@@ -56,6 +56,8 @@ class MappingWatch {
   // Ends the watch of a range, as far as it is watched: before pages of it are moved by us. Throws
   // std::bad_alloc.
   void unwatch(uint64_t start, uint64_t end);
+  // Ends the watch of what has grown out of a watched range: only the kernel knows of it.
+  void unwatch_growth(uint64_t start, uint64_t end);
   // Forgets a range that is no longer mapped. Throws std::bad_alloc.
   void forget(uint64_t start, uint64_t end);
   // Whether the end of any part of [start, end) is reported.

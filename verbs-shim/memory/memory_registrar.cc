@@ -445,7 +445,9 @@ std::string MemoryRegistrar::status() {
 }
 
 pid_t MemoryRegistrar::fork_without_handlers(pid_t (*fork)()) {
-  if (RegistrarState::highest.load(std::memory_order_relaxed) == 0) return fork();
+  if (RegistrarState::highest.load(std::memory_order_relaxed) == 0 &&
+      !RegistrarState::has_migrated.load())
+    return fork();
   process().forks_.before();
   const pid_t child = fork();
   child == 0 ? process().forget_parent() : process().forks_.after_in_parent();

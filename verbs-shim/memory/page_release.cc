@@ -184,6 +184,27 @@ void PageRelease::unwatch_unused(uint64_t start, uint64_t end) {
   }
 }
 
+// Brings home what a bare mremap has grown in place, from `start` on, behind what has come home:
+// the table knows nothing of it, and advice, forks and registrations go by the table.
+void PageRelease::bring_growth_home(const Area& area, uint64_t start) {
+  if (!state_.is_mirror(area) || area.end <= start || !state_.may_move_pages()) return;
+  const auto known = state_.table.first_after(start);
+  const uint64_t end =
+      known == state_.table.end() ? area.end : std::clamp(known->first, start, area.end);
+  if (end == start) return;
+  const uint64_t length = end - start;
+  void* const home = state_.migrator.copy_elsewhere(start, length, area.prot);
+  if (home == nullptr) return;
+  state_.mirror_watch.unwatch_growth(start, end);
+  if (raw_mremap(home, length, length, MREMAP_MAYMOVE | MREMAP_FIXED, pointer(start)) ==
+      MAP_FAILED) {
+    raw_munmap(home, length);
+    return;
+  }
+  lock_again(area, start, end);
+  punch_unseen(start, end);
+}
+
 bool PageRelease::return_home(uint64_t start, const PageRange& range) {
   RawVector<Area> areas;
   const ProcessMemory process = process_memory();
@@ -209,7 +230,10 @@ bool PageRelease::return_home(uint64_t start, const PageRange& range) {
       state_.counters.in_mirror_bytes -= to - from;
     }
   });
-  if (stopped_at == kNoEnd) return true;
+  if (stopped_at == kNoEnd) {
+    if (!areas.empty()) bring_growth_home(areas.back(), range.end);
+    return true;
+  }
   // The system is out of memory or areas: what has not come back remains migrated, and usable.
   state_.mirror_watch.claim(stopped_at, range.end);
   if (stopped_at > start) {
@@ -262,10 +286,13 @@ void PageRelease::keep_grown(uint64_t start, uint64_t end) {
     const uint64_t to = std::min(end, next);
     const bool known = inside && range->second.place != PagePlace::kInPlace;
     if (!known && Migrator::has_pages(state_.mirror_fd, at, to)) {
-      if (inside)
-        range->second.place = PagePlace::kLost;
-      else
+      if (inside) {  // this part only: alike ranges have been joined
+        state_.table.split_at(at);
+        state_.table.split_at(to);
+        state_.table.first_after(at)->second.place = PagePlace::kLost;
+      } else {
         state_.table.insert(at, {to, 0, PagePlace::kLost});
+      }
       state_.lost_in_use = true;
     }
     at = to;

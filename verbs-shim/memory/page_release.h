@@ -57,6 +57,7 @@ class PageRelease {
   bool is_large(uint64_t start, uint64_t end) const;
   bool park(uint64_t start, uint64_t end);
   bool bring_aside_home(uint64_t start, uint64_t end);
+  void bring_growth_home(const Area& area, uint64_t start);
   void note_growth(uint64_t& from, uint64_t& to);
   void unwatch_unused(uint64_t start, uint64_t end);
   void punch_unseen(uint64_t start, uint64_t end);

@@ -199,6 +199,7 @@ void Pinning::migrated(Request& request, uint64_t start, const PageRange& range)
   request.pinned_end = range.end;
   state_.counters.in_mirror_bytes += range.end - start;
   state_.counters.migrations++;
+  state_.has_migrated.store(true);
 }
 
 }  // namespace hostnic::memory

@@ -62,6 +62,9 @@ struct RegistrarState {
 
   // Everything in the table lies between these addresses.
   static inline constinit std::atomic<uint64_t> lowest{UINT64_MAX}, highest{0};
+  // Whether anything was ever migrated: what a bare mremap has grown in place is in the mirror and
+  // not in the table, also when all that had migrated has come home.
+  static inline constinit std::atomic<bool> has_migrated{false};
 
   std::mutex mutex;
   RangeTable table;

@@ -137,14 +137,36 @@ bool SystemCalls::in_mirror(uint64_t start, uint64_t end) {
   return false;
 }
 
+// Whether advice is about private memory, and all of [start, end) is the mirror's though the table
+// does not know of it: a bare mremap has grown it in place.
+bool SystemCalls::is_growth(uint64_t start, uint64_t end, int advice) try {
+  if (advice != MADV_FREE) return false;
+  const int error = errno;
+  RawVector<Area> areas;
+  uint64_t at = start;
+  if (read_areas(start, end, areas))
+    for (const Area& area : areas)
+      if (area.start <= at && state_.is_of_mirror(area)) at = area.end;
+  errno = error;
+  return at >= end;
+} catch (...) {
+  errno = ENOMEM;
+  return false;
+}
+
 // A discard is noticed by whatever way it is made (discards.cc), as long as the watch runs.
 int SystemCalls::madvise(void* at, size_t length_bytes, int advice) {
   const uint64_t start = address(at), end = start + page_up(length_bytes);
   if (advice == MADV_DONTNEED && start % kPageBytes == 0 && !state_.mirror_watch.reports() &&
       in_mirror(start, end))
     bare_calls_.before_discard(start, end, state_.mirror_fd);
-  if (advice == MADV_DONTNEED || start % kPageBytes != 0 || end <= start || !in_mirror(start, end))
-    return libc_madvise(at, length_bytes, advice);
+  if (advice == MADV_DONTNEED || start % kPageBytes != 0 || end <= start ||
+      !in_mirror(start, end)) {
+    const int result = libc_madvise(at, length_bytes, advice);
+    if (result == 0 || errno != EINVAL || !state_.has_migrated.load()) return result;
+    const Critical critical(state_);
+    return is_growth(start, end, advice) ? madvise_part(start, end, advice, true, 0) : result;
+  }
   const Critical critical(state_);
   bool has_holes = false;
   uint64_t done = start;
@@ -156,8 +178,11 @@ int SystemCalls::madvise(void* at, size_t length_bytes, int advice) {
                                                         : range->first;
     const bool in_mirror = inside && range->second.place == PagePlace::kMirror;
     const uint64_t next = std::min(end, border);
-    if (madvise_part(done, next, advice, in_mirror, in_mirror ? range->second.stash_delta : 0) !=
-        0) {
+    int result =
+        madvise_part(done, next, advice, in_mirror, in_mirror ? range->second.stash_delta : 0);
+    if (result != 0 && errno == EINVAL && !inside && is_growth(done, next, advice))
+      result = madvise_part(done, next, advice, true, 0);
+    if (result != 0) {
       if (errno != ENOMEM) return -1;
       has_holes = true;  // the kernel goes on behind them
     }

@@ -51,6 +51,7 @@ class SystemCalls {
   void watch_again(uint64_t start, uint64_t end);
   void watch_left_behind(uint64_t start, uint64_t end);
   bool in_mirror(uint64_t start, uint64_t end);
+  bool is_growth(uint64_t start, uint64_t end, int advice);
   int madvise_part(uint64_t start, uint64_t end, int advice, bool in_mirror, uint64_t stash_delta);
 
   RegistrarState& state_;

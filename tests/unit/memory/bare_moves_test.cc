@@ -136,6 +136,58 @@ TEST_F(MemoryBareMoves, WhatHasGrownIsEmpty) {
   raw_munmap(again, 30 * kPage);
 }
 
+// What has grown in place is a child's, too, when what had migrated before it has come home.
+TEST_F(MemoryBareMoves, WhatHasGrownInPlaceIsInAChild) {
+  Buffer buffer(kLength);
+  std::memset(buffer.data(), 6, 32 * kPage);
+  Nic::Mr mr;
+  add(buffer, mr, 32 * kPage);
+  ASSERT_EQ(raw_munmap(buffer.data() + 32 * kPage, 32 * kPage), 0);
+  ASSERT_EQ(buffer.data(), raw_mremap(buffer.data(), 32 * kPage, kLength, 0, nullptr));
+  std::memset(buffer.data() + 32 * kPage, 8, 32 * kPage);
+  nic.remove(mr);
+  const pid_t child = _Fork();
+  if (child == 0) _exit(buffer.data()[40 * kPage] == std::byte{8} ? 0 : 1);
+  int status = -1;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0) << "by _Fork";
+  in_child([&] {
+    EXPECT_EQ(buffer.data()[31 * kPage], std::byte{6});
+    EXPECT_EQ(buffer.data()[40 * kPage], std::byte{8});
+    std::memset(buffer.data(), 1, kLength);
+  });
+  EXPECT_EQ(buffer.data()[0], std::byte{6});
+  EXPECT_EQ(buffer.data()[40 * kPage], std::byte{8}) << "a child's pages are its own";
+}
+
+// What has grown in place is registered, and a part of it replaced: the rest stays as it is.
+TEST_F(MemoryBareMoves, WhatHasGrownInPlaceIsReplacedInPart) {
+  Buffer buffer(8 * kPage), other(kPage);
+  std::memset(buffer.data(), 6, 2 * kPage);
+  Nic::Mr first, second;
+  add(buffer, first, 2 * kPage);
+  ASSERT_EQ(raw_munmap(buffer.data() + 2 * kPage, 6 * kPage), 0);
+  ASSERT_EQ(buffer.data() + kPage, raw_mremap(buffer.data() + kPage, kPage, 3 * kPage, 0, nullptr));
+  std::memset(buffer.data() + 2 * kPage, 8, 2 * kPage);
+  ASSERT_TRUE(nic.add(buffer.va() + kPage, 3 * kPage, second)) << nic.error;
+  std::memset(other.data(), 9, kPage);
+  ASSERT_EQ(
+      buffer.data() + 2 * kPage,
+      mremap(other.data(), kPage, kPage, MREMAP_MAYMOVE | MREMAP_FIXED, buffer.data() + 2 * kPage));
+  const auto look = [&](const char* when) {
+    const std::byte expected[] = {std::byte{6}, std::byte{6}, std::byte{9}, std::byte{8}};
+    for (size_t i = 0; i < 4; i++) EXPECT_EQ(buffer.data()[i * kPage], expected[i]) << i << when;
+  };
+  wait_for_revoker();
+  look(" after the move");
+  nic.remove(second);
+  look(" without the second");
+  nic.remove(first);
+  look(" at the end");
+  wait_for_revoker();
+  look(" later");
+}
+
 // Growth in place is told to nobody. What it shows is empty, whatever was there before.
 TEST_F(MemoryBareMoves, WhatHasGrownInPlaceIsEmpty) {
   Buffer buffer(kLength);

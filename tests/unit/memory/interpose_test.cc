@@ -109,6 +109,24 @@ TEST_F(MemoryInterpose, GuardedMemoryIsEmptyAfterwards) {
   nic.remove(mr);
 }
 
+// What a bare mremap has grown in place is in the mirror, of which the program knows nothing.
+TEST_F(MemoryInterpose, GrowthTakesAdviceAboutPrivateMemory) {
+  if (!migrates()) GTEST_SKIP() << registrar().status();
+  Buffer buffer(8 * kPage);
+  std::memset(buffer.data(), 6, 2 * kPage);
+  Nic::Mr mr;
+  ASSERT_TRUE(nic.add(buffer.va(), 2 * kPage, mr)) << nic.error;
+  ASSERT_EQ(0, memory::raw_munmap(buffer.data() + 2 * kPage, 6 * kPage));
+  void* const second = buffer.data() + kPage;
+  ASSERT_EQ(second, memory::raw_mremap(second, kPage, 3 * kPage, 0, nullptr))
+      << std::strerror(errno);
+  EXPECT_EQ(0, madvise(buffer.data() + 2 * kPage, 2 * kPage, MADV_FREE)) << std::strerror(errno);
+  EXPECT_EQ(0, madvise(buffer.data(), 4 * kPage, MADV_FREE)) << std::strerror(errno);
+  nic.remove(mr);
+  EXPECT_EQ(0, madvise(buffer.data(), 4 * kPage, MADV_FREE)) << std::strerror(errno);
+  EXPECT_EQ(0, madvise(buffer.data(), 4 * kPage, MADV_WIPEONFORK)) << std::strerror(errno);
+}
+
 TEST_F(MemoryInterpose, MovedMemoryKeepsItsBytes) {
   Buffer buffer(kMiB), target(kMiB);
   buffer.fill(5);
