@@ -25,6 +25,8 @@
 #include "dataplane/daemon/start/eal.h"
 #include "dataplane/daemon/start/options.h"
 #include "dataplane/daemon/start/service_manager.h"
+#include "dataplane/daemon/trust/foreign_descriptors.h"
+#include "dataplane/memory/mem_fd_helper.h"
 #include "dataplane/memory/sigbus.h"
 #include "protocol/hostif/standard_descriptors.h"
 #include "protocol/hostif/version.h"
@@ -225,10 +227,21 @@ int run(const std::vector<std::string>& arguments) {
   return serve(*plan, std::move(*listeners), signal_fd.get(), *commands, std::move(metrics));
 }
 
+// Ends the process if one of its threads waits for a client's file, which may be for ever. Such a
+// thread can't be stopped, and an exit handler that wants to stop all threads, as a leak checker's
+// does, would wait as long.
+void end_beside_waiting_threads(int exit_code) {
+  if (!MemFdHelper::any_transfers() && !closers().busy()) return;
+  fflush(nullptr);
+  _exit(exit_code);
+}
+
 }  // namespace
 }  // namespace hostnic
 
 int main(int argc, char** argv) {
   hostnic::open_standard_descriptors();
-  return hostnic::run(std::vector<std::string>(argv + 1, argv + argc));
+  const int exit_code = hostnic::run(std::vector<std::string>(argv + 1, argv + argc));
+  hostnic::end_beside_waiting_threads(exit_code);
+  return exit_code;
 }

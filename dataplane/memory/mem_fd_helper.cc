@@ -42,6 +42,8 @@ bool has_several_processors() {
   return sched_getaffinity(0, sizeof(set), &set) != 0 || CPU_COUNT(&set) > 1;
 }
 
+constinit std::atomic<uint32_t> transfers{0};  // that are being made
+
 enum class Operation : uint8_t { kRead, kWrite, kProbe, kWord };
 enum SlotState : uint32_t { kFree, kPosted, kBusy, kDone };
 
@@ -116,7 +118,9 @@ void MemFdHelper::State::serve() {
     RequestSlot& slot = slots[order[at % kSlots]];
     uint32_t expected = kPosted;
     if (slot.state.compare_exchange_strong(expected, kBusy, std::memory_order_acquire)) {
+      transfers.fetch_add(1, std::memory_order_relaxed);
       transfer(slot);
+      transfers.fetch_sub(1, std::memory_order_relaxed);
       slot.done_ns = now_ns();
       if (slot.target.references != nullptr)
         slot.target.references->fetch_sub(1, std::memory_order_release);
@@ -334,6 +338,8 @@ bool MemFdHelper::busy() const {
     return state == kPosted || state == kBusy;
   });
 }
+
+bool MemFdHelper::any_transfers() { return transfers.load(std::memory_order_relaxed) != 0; }
 
 // ---- begin and end
 

@@ -62,6 +62,9 @@ class MemFdHelper {
   bool busy_for(const void* begin, const void* end) const;
   // Whether any transfer has not ended. Any thread.
   bool busy() const;
+  // Whether a transfer of any helper's is being made, those that are gone included: its thread may
+  // wait in the kernel for ever, and can't be stopped. Any thread.
+  static bool any_transfers();
 
  private:
   struct State;

@@ -68,6 +68,11 @@ size_t Closers::threads() const {
   return threads_;
 }
 
+bool Closers::busy() const {
+  const std::lock_guard lock(mutex_);
+  return !waiting_.empty() || closing_.taken() != 0;
+}
+
 // Called with the lock. Without a thread to spare those that there are do it.
 bool Closers::add_thread() {
   try {

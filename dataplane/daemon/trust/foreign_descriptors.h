@@ -46,6 +46,8 @@ class Closers {
   // Does not wait. [any thread]
   void close(UniqueFd fd, std::optional<uint32_t> stranger);
   size_t threads() const;  // [any thread]
+  // Whether something is being closed, or is to be. [any thread]
+  bool busy() const;
 
  private:
   struct Item {

@@ -60,9 +60,11 @@ TEST(Closers, AUserWhoseDescriptorsDontCloseHoldsUpNobodyElse) {
   }
   EXPECT_LE(closers.threads(), Closers::kThreads.user + 3);
   EXPECT_FALSE(stuck[0].is_closed(0));
+  EXPECT_TRUE(closers.busy());
   let_go.store(true);
   let_go.notify_all();
   for (const Pipe& each : stuck) EXPECT_TRUE(each.is_closed());
+  while (closers.busy()) std::this_thread::yield();
 }
 
 // A TCP connection that is full, and whose peer does not read.
