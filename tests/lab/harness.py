@@ -22,9 +22,11 @@ HERE = Path(__file__).resolve().parent
 REPOSITORY = HERE.parents[1]
 PAIR = HERE / "pair.py"
 sys.path.insert(0, str(REPOSITORY / "tests" / "tools"))
+import huge_pages  # noqa: E402
 import outputs  # noqa: E402
 import thirds  # noqa: E402
 TAIL_LINES = 40
+NOT_GRANTED = re.compile(r"^huge pages: .* are wanted, \d+ granted$", re.MULTILINE)
 # The limits of cases are what an idle machine needs at most. They are there for what hangs, and a
 # busy machine takes several times as long.
 BUSY_FACTOR = 3
@@ -271,6 +273,9 @@ def run_one(case):
     reason, output, seconds = run_case(case)
     if reason is None:
         return "ok", f"ok   {case.name} ({seconds:.1f})"
+    # Found out only when the command was to begin.
+    if reason == f"exit status {huge_pages.NOT_GRANTED_STATUS}" and (line := NOT_GRANTED.search(output)):
+        return "skip", f"skip {case.name}: {line[0]}"
     again = [f"{k}={v}" for k, v in case.environment.items()] + quoted(case.command)
     return "FAIL", "\n".join([
         f"FAIL {case.name} ({seconds:.1f}): {reason}",
