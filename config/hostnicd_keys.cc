@@ -115,7 +115,7 @@ const std::array<Key<HostnicdConfig>, 10> kHostnicdKeys{{
      }},
 }};
 
-const std::array<Key<Limits>, 9> kLimitsKeys{{
+const std::array<Key<Limits>, 10> kLimitsKeys{{
     {"max_qps", kInteger,
      [](Limits& limits, const Value& value) {
        // The limit is 65520 because a QPN has 16 bits for the index, and the first 16 stay free.
@@ -153,6 +153,10 @@ const std::array<Key<Limits>, 9> kLimitsKeys{{
      [](Limits& limits, const Value& value) {
        return set_integer(limits.user_registered_mb, "user_registered_mb", value, 1,
                           std::numeric_limits<int32_t>::max());
+     }},
+    {"user_page_tables_mb", kInteger,
+     [](Limits& limits, const Value& value) {
+       return set_integer(limits.user_page_tables_mb, "user_page_tables_mb", value, 1, 1 << 20);
      }},
 }};
 

@@ -62,7 +62,9 @@ std::string netdev_of(const std::string& devargs) {
 }  // namespace
 
 Daemon::Daemon(const DaemonPlan& plan)
-    : plan_(plan), regions_(plan.all_mrs, lcores_), clients_(plan_, lcores_) {}
+    : plan_(plan),
+      regions_(plan.all_mrs, plan.user_page_tables, lcores_),
+      clients_(plan_, lcores_) {}
 
 Expected<std::unique_ptr<Daemon>, std::string> Daemon::create(const DaemonPlan& plan) {
   std::unique_ptr<Daemon> daemon(new Daemon(plan));

@@ -41,7 +41,8 @@ struct DaemonPlan {
   // These are limits of all clients of a user who is neither the one that runs hostnicd nor root.
   uint32_t user_clients = 512, user_qps = 16384, user_mrs = 65536;
   uint64_t user_registered_bytes = UINT64_MAX;
-  uint32_t max_clients = 1024;  // open devices
+  uint64_t user_page_tables = 24'576;  // of 4 KiB each
+  uint32_t max_clients = 1024;         // open devices
   bool lend_userfaultfd = false;
   config::HugePages huge = config::HugePages::kAuto;
   uint16_t metrics_port = 0;     // of 127.0.0.1, for HTTP; 0: none

@@ -137,6 +137,7 @@ struct ClientMemory::Mapping {
   uint32_t space_id = 0;  // the number of the file, of which this has a reference
   bool writable = true;
   uint32_t users = 0;  // number of pieces that use it
+  PageTables tables = {};
 };
 
 ClientMemory::ClientMemory(int mirror_fd, std::atomic<bool>* client_gone, const MemoryTerms& terms)
@@ -159,6 +160,7 @@ ClientMemory::~ClientMemory() {
 Expected<std::vector<MappedPiece>, std::string> ClientMemory::map(
     std::span<const MemoryRegion> regions, std::span<const int> fds, bool need_write) {
   refusal_ = mirror_space_ == 0 ? ENOMEM : EINVAL;
+  limit_met_.clear();
   if (mirror_space_ == 0) return Error("no mirror: hostnicd ran out of descriptors");
   if (regions.empty()) return Error("registration without regions");
   const MemoryRegion& last = regions.back();
@@ -381,6 +383,7 @@ Expected<ClientMemory::Mapping*, std::string> ClientMemory::acquire(const Source
     if (mapping->space_id != source.space_id || mapping->writable != source.writable ||
         offset < mapping->offset || end > mapping->offset + mapping->length_bytes)
       continue;
+    if (auto used = use_part(*mapping, offset, end); !used) return Error(used.error());
     mapping->users++;
     mapping->brought_bytes += end - offset;
     return mapping.get();
@@ -397,7 +400,28 @@ Expected<ClientMemory::Mapping*, std::string> ClientMemory::create(const Source&
     return Error("hostnicd maps as many files as it may for the programs of this user, or for all");
   auto mapping = map_file(source, offset, end);
   if (!mapping && terms_.mappings != nullptr) terms_.mappings->give_back(terms_.stranger);
+  if (!mapping) return mapping;
+  if (auto used = use_part(**mapping, offset, end); !used) {
+    release((*mapping)->host);
+    return Error(used.error());
+  }
   return mapping;
+}
+
+// Counts the page tables of what is used of a mapping. Those of late pieces count as well: an lcore
+// will touch them. A mapping's stay until it goes, as the kernel's do.
+Expected<void, std::string> ClientMemory::use_part(Mapping& mapping, uint64_t offset,
+                                                   uint64_t end) {
+  // Huge pages need none for each 2 MiB.
+  const bool huge = mapping.page_bytes >= PageTables::kSpanBytes;
+  const std::byte* const at = huge ? mapping.host : mapping.host + (offset - mapping.offset);
+  if (mapping.tables.use(at, huge ? 1 : end - offset)) return {};
+  refusal_ = ENOMEM;
+  limit_met_ =
+      "the page tables that hostnicd may have for memory of a user's programs "
+      "(limits.user_page_tables_mb), of 4 KiB for each 2 MiB of addresses in which "
+      "something is registered: memory that lies together takes fewest";
+  return Error("this user's memory lies too scattered (limits.user_page_tables_mb)");
 }
 
 Expected<ClientMemory::Mapping*, std::string> ClientMemory::map_file(const Source& source,
@@ -440,7 +464,8 @@ Expected<ClientMemory::Mapping*, std::string> ClientMemory::map_file(const Sourc
               .brought_bytes = end - offset,
               .space_id = source.space_id,
               .writable = source.writable,
-              .users = 1};
+              .users = 1,
+              .tables = PageTables(host, length, terms_.page_tables)};
   MemorySpaces::add_user(source.space_id);
   return by_host_.emplace(host, std::move(mapping)).first->second.get();
 }

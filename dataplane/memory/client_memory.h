@@ -14,6 +14,7 @@
 #include <string>
 #include <vector>
 
+#include "dataplane/memory/page_tables.h"
 #include "dataplane/memory/user_shares.h"
 #include "protocol/expected.h"
 #include "protocol/hostif/memory_region.h"
@@ -70,6 +71,7 @@ struct MemoryTerms {
   // registered are not made anew (hole_guard.h).
   std::optional<uint32_t> stranger = {};
   UserShares* mappings = nullptr;  // of all clients; null: not counted. Outlives the memory.
+  std::shared_ptr<PageTableBudget> page_tables = nullptr;  // the user's; null: not counted
 };
 
 // Maps the memory of one device context. One thread at a time uses it; those of several clients
@@ -96,6 +98,8 @@ class ClientMemory {
   // The errno value of the map() that failed last: ENOMEM where hostnicd lacked something, address
   // space for one, and EINVAL where something was wrong with the request.
   int refusal() const { return refusal_; }
+  // The limit of the user's that the map() that failed last has met, for the log; empty: none.
+  const std::string& limit_met() const { return limit_met_; }
 
   // Brings the pages of what map() returned, but for late pieces: an lcore must not take page
   // faults. An error is one line; the pieces stay mapped.
@@ -133,11 +137,13 @@ class ClientMemory {
   Expected<Mapping*, std::string> acquire(const Source& source, uint64_t offset, uint64_t end);
   Expected<Mapping*, std::string> create(const Source& source, uint64_t offset, uint64_t end);
   Expected<Mapping*, std::string> map_file(const Source& source, uint64_t offset, uint64_t end);
+  Expected<void, std::string> use_part(Mapping& mapping, uint64_t offset, uint64_t end);
   void release(std::byte* host);
 
   int mirror_fd_ = -1;
   uint32_t mirror_space_ = 0;
   int refusal_ = EINVAL;
+  std::string limit_met_;
   std::atomic<bool>* client_gone_;
   MemoryTerms terms_;
   std::map<std::byte*, std::unique_ptr<Mapping>> by_host_;  // key: first byte of the mapping

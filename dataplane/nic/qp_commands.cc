@@ -29,18 +29,18 @@ void clear_status(QpStatus& status) {
   std::fill(std::begin(status.response_bitmap), std::end(status.response_bitmap), 0);
 }
 
-// Returns false if the shared receive queue can't be where the command says.
-bool use_shared_queue(QpContext& qp, ClientChannel& channel, const CreateQpCommand& command) {
-  if (command.srq_offset % alignof(SrqHeader) != 0) return false;
+// Returns 0, or an errno value if the shared receive queue can't be where the command says.
+int use_shared_queue(QpContext& qp, ClientChannel& channel, const CreateQpCommand& command) {
+  if (command.srq_offset % alignof(SrqHeader) != 0) return EINVAL;
   std::byte* at = channel.arena_at(command.srq_offset, srq_bytes(command.recv_entries));
-  if (at == nullptr) return false;
+  if (at == nullptr) return channel.arena_error();
   qp.srq = reinterpret_cast<SrqHeader*>(at);
   qp.srq_queue = reinterpret_cast<const std::atomic<uint32_t>*>(at + sizeof(SrqHeader));
   qp.recv_completions =
       reinterpret_cast<RecvCompletion*>(at + srq_completions_offset(command.recv_entries));
   qp.recv_names = reinterpret_cast<uint32_t*>(
       channel.arena_at(command.recv_completion_offset, command.recv_entries * sizeof(uint32_t)));
-  return qp.recv_names != nullptr;
+  return qp.recv_names != nullptr ? 0 : channel.arena_error();
 }
 
 // What the peer may have outstanding: adapters count in powers of two, and rdma_rxe's requester
@@ -63,13 +63,13 @@ int NicShard::create_qp(ClientState& client, const CreateQpCommand& command, uin
   qp->recv_slots = channel.arena_at(command.recv_queue_offset, slots_bytes);
   qp->read_destinations = reinterpret_cast<ReadDestination*>(channel.arena_at(
       command.read_destination_offset, command.read_destination_entries * sizeof(ReadDestination)));
-  if (qp->recv_slots == nullptr || qp->read_destinations == nullptr) return EINVAL;
+  if (qp->recv_slots == nullptr || qp->read_destinations == nullptr) return channel.arena_error();
   if (command.srq_offset != 0) {
-    if (!use_shared_queue(*qp, channel, command)) return EINVAL;
+    if (const int error = use_shared_queue(*qp, channel, command)) return error;
   } else {
     qp->recv_completions = reinterpret_cast<RecvCompletion*>(
         channel.arena_at(command.recv_completion_offset, entries * sizeof(RecvCompletion)));
-    if (qp->recv_completions == nullptr) return EINVAL;
+    if (qp->recv_completions == nullptr) return channel.arena_error();
   }
 
   qp->client = &channel;

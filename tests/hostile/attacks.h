@@ -46,6 +46,8 @@ void take_all_mappings(const Target& target);
 void take_all_queue_pairs(const Target& target);
 void take_all_regions(const Target& target);
 void take_all_devices(const Target& target);
+void scatter_pages(const Target& target);
+void scatter_queues(const Target& target);
 void connect_for_ever(const Target& target);
 
 // What costs hostnicd more than the client.

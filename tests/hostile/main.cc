@@ -48,6 +48,8 @@ constexpr Attack kAttacks[] = {
     {"takes-all-queue-pairs", take_all_queue_pairs},
     {"takes-all-regions", take_all_regions},
     {"takes-all-devices", take_all_devices},
+    {"scatters-pages", scatter_pages},
+    {"scatters-queues", scatter_queues},
     {"asks-for-ever", ask_for_ever},
     {"commands-of-others", commands_of_others},
     {"connects-for-ever", connect_for_ever},

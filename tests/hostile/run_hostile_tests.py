@@ -44,6 +44,8 @@ LONGEST_TURN_MS = 100
 # What hostnicd may take from its start on, in MiB: packet buffers that it had not used before, and half of
 # what an attack could have it make.
 LITTLE_MB = 256
+# What page tables may take: those of one user (limits.user_page_tables_mb), and hostnicd's own.
+MOST_TABLES_MB = 96 + 16
 HONEST = ["--rounds", "6", "--max-bytes", "1m", "--timeout-seconds", "30"]
 
 
@@ -76,6 +78,8 @@ class Case:
     huge_pages: int = 0
     # How much memory hostnicd may take from its start on, in MiB; 0: as much as there is.
     memory_mb: int = 0
+    # How many page tables hostnicd may have, in MiB; 0: any number.
+    page_tables_mb: int = 0
     # What else than an attack beside honest programs.
     runs: Optional[Callable] = None
 
@@ -121,6 +125,12 @@ CASES = [
          "has met a limit", config="limits = { max_mrs = 400, user_mrs = 300 }", needs_root=True),
     Case("all devices", "takes-all-devices", "^opened 8 devices: user 65534 .*Cannot allocate",
          "has met a limit", config="limits = { max_clients = 16 }", needs_root=True),
+    Case("pages that lie alone, and little memory for hostnicd", "scatters-pages",
+         "^registered [0-9]+ pages.* too scattered", "has met a limit: the page tables", seconds=ATTACK_S, holds=True,
+         needs_root=True, memory_mb=LITTLE_MB, page_tables_mb=MOST_TABLES_MB),
+    Case("queues that lie alone", "scatters-queues", "^made [0-9]+ queue pairs.* Cannot allocate memory",
+         "has met a limit: the page tables", seconds=ATTACK_S, holds=True, needs_root=True,
+         page_tables_mb=MOST_TABLES_MB),
     Case("show qp without end", "asks-for-ever", "^asks for [1-9]"),
     Case("commands that are the owner's", "commands-of-others",
          r"^stop: refused(.|\n)*^quit: refused(.|\n)*^show nic:\nhnic0", needs_root=True),
@@ -197,6 +207,13 @@ class Daemon:
         if not turns or max(turns) > (LONGEST_TURN_MS + self.waited_ms) * 1000:
             raise Failed(f"longest turns: {turns} us; others waited {self.waited_ms:.1f} ms for a processor")
         return f"longest turn {max(turns) / 1000:.1f} ms"
+
+    def check_page_tables(self, most_mb):
+        status = Path(f"/proc/{self.process.pid}/status").read_text()
+        tables_mb = int(re.search(r"VmPTE:\s*(\d+) kB", status)[1]) / 1024
+        print(f"     page tables of hostnicd's take {tables_mb:.0f} MiB", flush=True)
+        if tables_mb > most_mb:
+            raise Failed(f"page tables take {tables_mb:.0f} MiB")
 
     def stop(self):
         """Whether it ended by itself when it was asked to."""
@@ -334,6 +351,8 @@ def run_case(options, case, daemon):
                 if "hostnic-verify: ok:" not in output:
                     raise Failed(f"{name}: {output}")
         daemon.check_alive()
+        if case.page_tables_mb:
+            daemon.check_page_tables(case.page_tables_mb)
         if case.holds:
             end_beside(daemon, attacker)
         said += output_of(attacker, ATTACK_S, "the attack", [0, -signal.SIGTERM])

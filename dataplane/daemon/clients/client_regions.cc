@@ -23,7 +23,9 @@ ClientRegions::ClientRegions(Daemon& daemon, NicInstance& nic, const ClientInfo&
       terms_(terms),
       memory_(std::make_unique<ClientMemory>(
           terms.mirror_fd, &channel.memory_gone,
-          MemoryTerms{.stranger = limited_user(client.uid), .mappings = &all_.mappings()})) {}
+          MemoryTerms{.stranger = limited_user(client.uid),
+                      .mappings = &all_.mappings(),
+                      .page_tables = channel.settings().page_tables})) {}
 
 Expected<RegisterMrReply, ControlError> ClientRegions::add(RegisterMr& call,
                                                            const std::vector<UniqueFd>& fds) {
@@ -35,7 +37,10 @@ Expected<RegisterMrReply, ControlError> ClientRegions::add(RegisterMr& call,
   Expected<std::vector<MappedPiece>, std::string> pieces{std::vector<MappedPiece>()};
   if (!call.regions.empty())
     pieces = memory_->map(call.regions, raw_fds, (call.fixed.access & kWriting) != 0);
-  if (!pieces) return control_error(memory_->refusal(), pieces.error());
+  if (!pieces) {
+    if (!memory_->limit_met().empty()) clients_.note_limit(client_.client_id, memory_->limit_met());
+    return control_error(memory_->refusal(), pieces.error());
+  }
   if (auto populated = ClientMemory::populate(*pieces); !populated) {
     memory_->unmap(*pieces);
     return control_error(EINVAL, populated.error());

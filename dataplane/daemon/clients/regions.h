@@ -16,6 +16,7 @@
 
 #include "dataplane/daemon/lcore/lcore_loop.h"
 #include "dataplane/memory/client_memory.h"
+#include "dataplane/memory/page_tables.h"
 #include "dataplane/memory/sigbus.h"
 #include "dataplane/memory/user_shares.h"
 #include "dataplane/nic/client/client_channel.h"
@@ -32,9 +33,11 @@ struct RetiredMemory {
 
 class Regions {
  public:
-  // `lcores` serve the NICs; they may be added later, and must outlive this.
-  Regions(size_t most, const std::vector<std::unique_ptr<LcoreLoop>>& lcores)
-      : mrs_(most, /*seed=*/0), lcores_(lcores) {}
+  // `lcores` serve the NICs; they may be added later, and must outlive this. A user's programs may
+  // have `user_page_tables`.
+  Regions(size_t most, uint64_t user_page_tables,
+          const std::vector<std::unique_ptr<LcoreLoop>>& lcores)
+      : mrs_(most, /*seed=*/0), lcores_(lcores), page_tables_(user_page_tables) {}
   Regions(const Regions&) = delete;
   Regions& operator=(const Regions&) = delete;
 
@@ -68,6 +71,8 @@ class Regions {
   uint32_t count() const { return mrs_.size(); }
   // The mappings of clients' files.
   UserShares& mappings() { return mappings_; }
+  // Of what clients share with hostnicd: registered memory and queues.
+  PageTableBudgets& page_tables() { return page_tables_; }
 
   void retire(RetiredMemory memory);
   // Frees retired memory that nothing refers to any more; called by the control thread now and
@@ -82,6 +87,7 @@ class Regions {
   MrTable mrs_;
   const std::vector<std::unique_ptr<LcoreLoop>>& lcores_;
   UserShares mappings_{UserShares::shares_of(kClientMappings)};
+  PageTableBudgets page_tables_;
   std::mutex mrs_mutex_, retired_mutex_;
   std::list<RetiredMemory> retired_;
 };

@@ -218,6 +218,7 @@ Expected<void, ControlError> ClientSession::attach() {
     settings.user_qps = daemon_.plan().user_qps;
     settings.user_windows = kMaxWindows / 2;
     settings.is_strangers = true;
+    settings.page_tables = daemon_.regions().page_tables().of(info_.uid);
     say_whether_holes_are_guarded();
   }
   settings.pages = daemon_.clients().segment_pages();
@@ -328,6 +329,9 @@ void ClientSession::look() {
   note(channel_->qp_limit_met,
        "the queue pairs that it may have (limits.max_qps, user_qps, nic_qps)");
   note(channel_->window_limit_met, "the memory windows that it may have, or the NIC has");
+  note(channel_->table_limit_met,
+       "the page tables that hostnicd may have for queues of a user's programs "
+       "(limits.user_page_tables_mb), which lie too scattered");
   note(channel_->neighbour_limit_met, "the ARP table, whose entries are all in use");
   if (why_over() != nullptr) return request_stop();  // its thread wakes and looks as well
   tell_port_state();

@@ -198,6 +198,8 @@ void set_limits(const config::Limits& limits, DaemonPlan& plan) {
   plan.user_qps = part_of(limits.user_qps, total(limits.nic_qps, limits.max_qps, kMostQps));
   plan.user_mrs = part_of(limits.user_mrs, plan.all_mrs);
   if (limits.user_registered_mb != 0) plan.user_registered_bytes = limits.user_registered_mb << 20;
+  constexpr uint64_t kTablesOfMegabyte = 256;
+  plan.user_page_tables = limits.user_page_tables_mb * kTablesOfMegabyte;
 }
 
 void set_transports(const config::NicConfig& nic, NicSettings& settings) {

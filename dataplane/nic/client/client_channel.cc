@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cstring>
 
 #include "dataplane/memory/hole_guard.h"
@@ -120,6 +121,9 @@ Expected<std::unique_ptr<ClientChannel>, std::string> ClientChannel::create(
       !channel->guard(memory.base() + memory.segment_bytes(),
                       memory.near_end() - memory.segment_bytes(), kPageBytes))
     return Unexpected(std::string("client segment: hostnicd maps too much client memory already"));
+  channel->near_tables_ =
+      PageTables(memory.base() + memory.segment_bytes(), memory.near_end() - memory.segment_bytes(),
+                 settings.page_tables);
   channel->statuses_ = reinterpret_cast<QpStatus*>(memory.base() + layout.statuses_offset);
   RingEnd* const ends[kRingCount] = {&channel->commands, &channel->responses, &channel->sends,
                                      &channel->urgent, &channel->metas};
@@ -145,14 +149,22 @@ ClientChannel::~ClientChannel() {
 }
 
 std::byte* ClientChannel::arena_at(uint64_t offset, uint64_t bytes) {
+  arena_error_ = EINVAL;
   if (offset % 16 != 0 || offset < memory_.segment_bytes()) return nullptr;
   const uint64_t inside = offset - memory_.segment_bytes();
   if (inside > memory_.arena_bytes() || bytes > memory_.arena_bytes() - inside) return nullptr;
+  arena_error_ = ENOMEM;
   std::byte* const at = memory_.at(offset, bytes);
-  if (!far_guarded_ && memory_.far_arena() != nullptr)
+  if (!far_guarded_ && memory_.far_arena() != nullptr) {
     far_guarded_ = guard(memory_.far_arena(), memory_.arena_bytes(), kPageBytes);
+    far_tables_ = PageTables(memory_.far_arena(), memory_.arena_bytes(), settings_.page_tables);
+  }
   // Nothing is used of what is mapped and not guarded.
-  return far_guarded_ || memory_.far_arena() == nullptr ? at : nullptr;
+  if (at == nullptr || (!far_guarded_ && memory_.far_arena() != nullptr)) return nullptr;
+  PageTables& tables = offset + bytes <= memory_.near_end() ? near_tables_ : far_tables_;
+  if (tables.use(at, std::max<uint64_t>(bytes, 1))) return at;
+  table_limit_met.store(true, std::memory_order_relaxed);
+  return nullptr;
 }
 
 }  // namespace hostnic

@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "dataplane/memory/page_tables.h"
 #include "protocol/expected.h"
 #include "protocol/hostif/core_sharing.h"
 #include "protocol/hostif/descriptors.h"
@@ -43,6 +44,7 @@ class ClientChannel {
     // (UserShares). Pages that it takes out of the segment are not made anew (hole_guard.h).
     bool is_strangers = false;
     uint32_t user_qps = UINT32_MAX, user_windows = UINT32_MAX;
+    std::shared_ptr<PageTableBudget> page_tables = nullptr;  // the user's; null: not counted
     std::optional<uint32_t> stranger() const {
       return is_strangers ? std::optional(uid) : std::nullopt;
     }
@@ -63,8 +65,11 @@ class ClientChannel {
   SegmentHeader& header() { return *reinterpret_cast<SegmentHeader*>(memory_.base()); }
   QpStatus& qp_status(uint32_t index) { return statuses_[index]; }
   // Null when [offset, offset + bytes) is not inside the arena or not 16-byte aligned, or can't be
-  // mapped. The lcore may make a system call.
+  // mapped, or when the user may have no further page table; arena_error() says which. The lcore
+  // may make a system call.
   std::byte* arena_at(uint64_t offset, uint64_t bytes);
+  // The errno value of the arena_at() that failed last: EINVAL, or ENOMEM.
+  int arena_error() const { return arena_error_; }
   const Settings& settings() const { return settings_; }
 
   RingEnd commands, responses, sends, urgent, metas;
@@ -84,7 +89,8 @@ class ClientChannel {
     std::atomic<uint64_t> sent_bytes{0};  // headers included
   };
   std::shared_ptr<Use> use = std::make_shared<Use>();
-  std::atomic<bool> qp_limit_met{false}, window_limit_met{false}, neighbour_limit_met{false};
+  std::atomic<bool> qp_limit_met{false}, window_limit_met{false}, neighbour_limit_met{false},
+      table_limit_met{false};
   // The NIC's own record of this client, between attach and detach.
   void* nic_state = nullptr;
   // Makes the client's transfers through its mem fd that may block; null: it has had none. Set by
@@ -102,6 +108,8 @@ class ClientChannel {
   SegmentMemory memory_;
   bool in_huge_pages_ = false;
   bool far_guarded_ = false;
+  int arena_error_ = 0;
+  PageTables near_tables_, far_tables_;  // of the arena's two mappings
   QpStatus* statuses_ = nullptr;
 };
 

@@ -103,7 +103,7 @@ lend_userfaultfd = true
 metrics_port = 65535
 errors_directory = "/var/lib/hostnic"
 seed = 9223372036854775807
-limits = { max_qps = 16, max_mrs = 524286, max_clients = 4096, nic_qps = 17, all_mrs = 18, user_clients = 3, user_qps = 4, user_mrs = 5, user_registered_mb = 6 }
+limits = { max_qps = 16, max_mrs = 524286, max_clients = 4096, nic_qps = 17, all_mrs = 18, user_clients = 3, user_qps = 4, user_mrs = 5, user_registered_mb = 6, user_page_tables_mb = 7 }
 )");
   EXPECT_EQ(config.hostnicd.socket_path, "/tmp/h.sock");
   EXPECT_EQ(config.hostnicd.idle, Idle::kPoll);
@@ -114,7 +114,7 @@ limits = { max_qps = 16, max_mrs = 524286, max_clients = 4096, nic_qps = 17, all
   EXPECT_EQ(config.hostnicd.metrics_port, 65535u);
   EXPECT_EQ(config.hostnicd.errors_directory, "/var/lib/hostnic");
   EXPECT_EQ(config.hostnicd.seed, 9223372036854775807u);
-  EXPECT_EQ(config.hostnicd.limits, (Limits{16, 524286, 4096, 17, 18, 3, 4, 5, 6}));
+  EXPECT_EQ(config.hostnicd.limits, (Limits{16, 524286, 4096, 17, 18, 3, 4, 5, 6, 7}));
   EXPECT_EQ(must_parse("hostnicd.lcores = 4").hostnicd.lcore_count, 4u);
   EXPECT_EQ(must_parse("hostnicd.huge = 'never'").hostnicd.huge, HugePages::kNever);
 }

@@ -84,5 +84,11 @@ TEST_F(Limits, MappingsLeaveARestToTheOwner) {
   EXPECT_EQ(mappings.limits().strangers, kClientMappings / 8 * 7);
 }
 
+TEST_F(Limits, PageTablesAreUsersNotDevices) {
+  PageTableBudgets& tables = daemon_->regions().page_tables();
+  EXPECT_EQ(tables.of(kUser)->most(), 96u << 8) << "96 MiB of 4 KiB each";
+  EXPECT_EQ(tables.all().most(), 2u * 96 << 8);
+}
+
 }  // namespace
 }  // namespace hostnic

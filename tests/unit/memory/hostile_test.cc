@@ -365,7 +365,7 @@ uint64_t pages_of(int fd) {
   return fstat(fd, &file) == 0 ? static_cast<uint64_t>(file.st_blocks) * 512 / kPage : 0;
 }
 
-constexpr MemoryTerms kStrangers{.stranger = 1000};
+const MemoryTerms kStrangers{.stranger = 1000};
 
 // hostnicd would pay for the page, and the client may take it away again.
 TEST_F(ClientMemoryTest, AStrangersHolesGetNoPages) {
@@ -466,6 +466,69 @@ TEST_F(ClientMemoryTest, MappingsAreCountedForTheirUser) {
     second.unmap(*b);
     EXPECT_TRUE(first.map({&in_file, 1}, {&file_, 1}));
     EXPECT_EQ(shares.of(1000), 2u);
+  });
+}
+
+// Of each page that lies alone in 2 MiB hostnicd has a page table, until its mapping goes.
+TEST_F(ClientMemoryTest, PageTablesAreCountedForTheirUser) {
+  in_child([&] {
+    PageTableBudgets budgets(6);
+    const MemoryTerms strangers{.stranger = 1000, .page_tables = budgets.of(1000)};
+    ClientMemory first(mirror_, &gone_, strangers), second(mirror_, &gone_, strangers),
+        own(mirror_, &gone_, MemoryTerms{});
+    const auto in_mirror = [](uint64_t at, RegionKind kind = RegionKind::kMirror) {
+      return MemoryRegion{kVa + at, kPage, kind, 0, 0};
+    };
+    const MemoryRegion page = in_mirror(0), same_span = in_mirror(kMiB),
+                       other_span = in_mirror(2 * kMiB),
+                       across{kVa + kMiB, 2 * kMiB, RegionKind::kMirror, 0, 0},
+                       in_file{kVa, kPage, RegionKind::kFile, 0, 3 * kMiB};
+    const auto a = first.map({&page, 1}, {});
+    ASSERT_TRUE(a);
+    EXPECT_EQ(strangers.page_tables->taken(), 2u) << "one, and that of the gigabyte";
+    const auto b = first.map({&same_span, 1}, {}), c = first.map({&across, 1}, {});
+    ASSERT_TRUE(b && c);
+    EXPECT_EQ(strangers.page_tables->taken(), 3u);
+    ASSERT_TRUE(second.map({&in_file, 1}, {&file_, 1}));
+    EXPECT_EQ(strangers.page_tables->taken(), 5u);
+    const auto refused = second.map({&other_span, 1}, {});
+    ASSERT_FALSE(refused) << "two more would be wanted";
+    EXPECT_NE(refused.error().find("too scattered"), std::string::npos) << refused.error();
+    EXPECT_EQ(second.refusal(), ENOMEM);
+    EXPECT_NE(second.limit_met(), "");
+    EXPECT_EQ(second.mapping_count(), 1u) << "what was refused stays mapped";
+    EXPECT_TRUE(own.map({&other_span, 1}, {}));
+    first.unmap(*a);
+    first.unmap(*c);
+    EXPECT_EQ(strangers.page_tables->taken(), 5u) << "the kernel keeps them with the mapping";
+    first.unmap(*b);
+    EXPECT_EQ(strangers.page_tables->taken(), 2u);
+    EXPECT_TRUE(second.map({&other_span, 1}, {}));
+    EXPECT_EQ(second.limit_met(), "");
+  });
+}
+
+// An lcore touches late pieces as they are filled: in each slice one page may be enough.
+TEST_F(ClientMemoryTest, PageTablesOfLatePiecesAreCounted) {
+  in_child([&] {
+    PageTableBudgets budgets(100);
+    ClientMemory memory(mirror_, &gone_,
+                        MemoryTerms{.stranger = 1000, .page_tables = budgets.of(1000)});
+    const int fill_map = memfd_create("fill-map", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    ASSERT_EQ(0, ftruncate(fill_map, kPage));
+    populate(fill_map, 0, kPage);
+    ASSERT_EQ(0, fcntl(fill_map, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW));
+    const MemoryRegion late{kVa, 64 * kSliceBytes, RegionKind::kMirrorLate, 0, 0};
+    const auto pieces = memory.map({&late, 1}, {&fill_map, 1});
+    ASSERT_TRUE(pieces) << pieces.error();
+    EXPECT_EQ(budgets.of(1000)->taken(), 64u + 1 + 2);
+    const MemoryRegion more{kVa + 64 * kSliceBytes, 64 * kSliceBytes, RegionKind::kMirrorLate, 0,
+                            64};
+    EXPECT_FALSE(memory.map({&more, 1}, {&fill_map, 1}));
+    EXPECT_EQ(memory.refusal(), ENOMEM);
+    memory.unmap(*pieces);
+    EXPECT_EQ(budgets.of(1000)->taken(), 0u);
+    close(fill_map);
   });
 }
 

@@ -103,6 +103,40 @@ TEST(ClientChannel, SurvivesHugePagesThatAreGone) {
   });
 }
 
+// Each queue may lie alone in 2 MiB of the arena, of which hostnicd then has a page table.
+TEST(ClientChannel, PageTablesOfTheArenaAreCountedForTheirUser) {
+  constexpr uint64_t kSpan = PageTables::kSpanBytes;
+  PageTableBudgets budgets(8);
+  ClientChannel::Settings settings;
+  settings.max_qps = 16;
+  settings.arena_bytes = kArenaBytes;
+  settings.is_strangers = true;
+  settings.page_tables = budgets.of(1000);
+  {
+    auto channel = ClientChannel::create(settings);
+    ASSERT_TRUE(channel) << channel.error();
+    const uint64_t arena = (*channel)->memory().segment_bytes();
+    const auto at = [&](uint64_t offset) { return (*channel)->arena_at(arena + offset, 64); };
+    EXPECT_NE(at(0), nullptr);
+    EXPECT_EQ(settings.page_tables->taken(), 2u);
+    EXPECT_NE(at(4096), nullptr);
+    EXPECT_EQ(settings.page_tables->taken(), 2u) << "beside the first";
+    EXPECT_NE(at(2 * kSpan), nullptr);
+    EXPECT_EQ(settings.page_tables->taken(), 3u);
+    EXPECT_NE(at(uint64_t{2} << 30), nullptr) << "in the other mapping";
+    EXPECT_EQ(settings.page_tables->taken(), 5u);
+    for (uint64_t i = 4; settings.page_tables->taken() < 8; ++i) ASSERT_NE(at(i * kSpan), nullptr);
+    EXPECT_FALSE((*channel)->table_limit_met.load());
+    EXPECT_EQ(at(100 * kSpan), nullptr);
+    EXPECT_EQ((*channel)->arena_error(), ENOMEM);
+    EXPECT_TRUE((*channel)->table_limit_met.load());
+    EXPECT_EQ(at(8), nullptr);
+    EXPECT_EQ((*channel)->arena_error(), EINVAL) << "not 16-byte aligned";
+    EXPECT_NE(at(64), nullptr) << "what it has it keeps";
+  }
+  EXPECT_EQ(settings.page_tables->taken(), 0u);
+}
+
 TEST(UserCounts, UsersLeaveARestToTheOwner) {
   UserCounts counts(16);
   ClientChannel::Settings owner, one, other;
