@@ -68,7 +68,7 @@ struct Limits {
   uint32_t user_mrs = 0;            // memory regions; 0: half of all_mrs
   uint64_t user_registered_mb = 0;  // megabytes registered that hostnicd maps; 0: no limit
   // Megabytes of page tables for what hostnicd maps: enough for 512 times as much in one piece.
-  uint64_t user_page_tables_mb = 96;
+  uint64_t user_page_tables_mb = 0;  // 0: by the machine's memory
   bool operator==(const Limits&) const = default;
 };
 

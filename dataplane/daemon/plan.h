@@ -56,6 +56,14 @@ struct DaemonPlan {
   std::vector<uint32_t> pinned_cpus;  // one per lcore; empty: they float
 };
 
+// The page tables of 4 KiB that a user's programs may take where nobody says how many: what all of
+// the machine's memory would take twice, 96 MiB at least.
+inline uint64_t usual_page_tables(uint64_t memory_bytes) {
+  constexpr uint64_t kLeast = 24'576, kSpanBytes = uint64_t{2} << 20;
+  const uint64_t once = memory_bytes / kSpanBytes;
+  return 2 * once < kLeast ? kLeast : 2 * once;
+}
+
 // The number of packet buffers that an lcore wants which serves so many NICs, as create_mbuf_pools
 // counts.
 inline double mbuf_scale(uint32_t nics) { return nics <= 2 ? 1 : 0.5 + 0.25 * nics; }

@@ -2,6 +2,7 @@
 #include "dataplane/daemon/start/options.h"
 
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
@@ -190,6 +191,11 @@ uint32_t total(uint32_t given, uint32_t of_one_client, uint32_t most) {
 // Half, if nothing is given: whatever a user takes, as much is left for others.
 uint32_t part_of(uint32_t given, uint32_t all) { return given != 0 ? given : (all + 1) / 2; }
 
+uint64_t memory_bytes() {
+  return static_cast<uint64_t>(sysconf(_SC_PHYS_PAGES)) *
+         static_cast<uint64_t>(sysconf(_SC_PAGESIZE));
+}
+
 void set_limits(const config::Limits& limits, DaemonPlan& plan) {
   plan.max_mrs = limits.max_mrs;
   plan.max_clients = limits.max_clients;
@@ -199,7 +205,9 @@ void set_limits(const config::Limits& limits, DaemonPlan& plan) {
   plan.user_mrs = part_of(limits.user_mrs, plan.all_mrs);
   if (limits.user_registered_mb != 0) plan.user_registered_bytes = limits.user_registered_mb << 20;
   constexpr uint64_t kTablesOfMegabyte = 256;
-  plan.user_page_tables = limits.user_page_tables_mb * kTablesOfMegabyte;
+  plan.user_page_tables = limits.user_page_tables_mb != 0
+                              ? limits.user_page_tables_mb * kTablesOfMegabyte
+                              : usual_page_tables(memory_bytes());
 }
 
 void set_transports(const config::NicConfig& nic, NicSettings& settings) {

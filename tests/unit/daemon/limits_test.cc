@@ -90,5 +90,12 @@ TEST_F(Limits, PageTablesAreUsersNotDevices) {
   EXPECT_EQ(tables.all().most(), 2u * 96 << 8);
 }
 
+TEST(PageTableLimit, GrowsWithTheMachine) {
+  constexpr uint64_t kGiB = uint64_t{1} << 30;
+  EXPECT_EQ(usual_page_tables(2 * kGiB), 96u << 8);
+  EXPECT_EQ(usual_page_tables(24 * kGiB), 96u << 8);
+  EXPECT_EQ(usual_page_tables(1024 * kGiB), 4096u << 8) << "all of a terabyte, twice";
+}
+
 }  // namespace
 }  // namespace hostnic
