@@ -10,6 +10,8 @@
 #include <utility>
 #include <vector>
 
+#include "protocol/duration_text.h"
+
 namespace hostnic::cli {
 namespace {
 
@@ -47,14 +49,6 @@ TracedCall copy_of(const TracePolls& polls, int32_t pid, int32_t tid, uint64_t r
   call.text = polls.extended != 0 ? fmt::format("(cq 0x{:x}) = ENOENT", polls.queue)
                                   : fmt::format("(cq 0x{:x}, {}) = 0", polls.queue, polls.entries);
   return call;
-}
-
-std::string duration_text(uint64_t duration_ns) {
-  const auto value = static_cast<double>(duration_ns);
-  if (duration_ns < 1000) return fmt::format("{} ns", duration_ns);
-  if (duration_ns < 1'000'000) return fmt::format("{:.3f} us", value / 1e3);
-  if (duration_ns < 1'000'000'000) return fmt::format("{:.3f} ms", value / 1e6);
-  return fmt::format("{:.3f} s", value / 1e9);
 }
 
 std::string trace_line(const TracedCall& call) {

@@ -27,8 +27,6 @@ TracedCall copy_of(const TracePolls& polls, int32_t pid, int32_t tid, uint64_t r
 // Threads other than the first of their process are [PID/TID]; calls inside of others stand two
 // columns further right. The time is local.
 std::string trace_line(const TracedCall& call);
-// A duration with a unit: "850 ns", "12.345 us", "1.234 s".
-std::string duration_text(uint64_t duration_ns);
 
 // Calls, errors and time by call, the longest time first.
 class TraceSummary {

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "dataplane/daemon/observe/view_text.h"
+#include "protocol/duration_text.h"
 #include "protocol/hostif/send_op_text.h"
 
 namespace hostnic {
@@ -299,11 +300,8 @@ std::string why_no_datagram(const End& own) {
       own.nic, wrong, own.qp->qkey);
 }
 
-std::string time_text(uint64_t ns) {
-  if (ns < 1'000'000) return fmt::format("{:.1f} us", static_cast<double>(ns) / 1e3);
-  if (ns < 1'000'000'000) return fmt::format("{:.1f} ms", static_cast<double>(ns) / 1e6);
-  return fmt::format("{:.1f} s", static_cast<double>(ns) / 1e9);
-}
+// Times are measured by turns: a digit behind the point is what they are good for.
+std::string time_text(uint64_t ns) { return duration_text(ns, 1); }
 
 }  // namespace
 
