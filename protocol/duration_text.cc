@@ -10,9 +10,8 @@ std::string duration_text(uint64_t duration_ns, int decimals) {
     uint64_t below_ns, ns;
     const char* name;
   };
-  constexpr Unit kUnits[] = {{1'000'000, 1000, "us"},
-                             {1'000'000'000, 1'000'000, "ms"},
-                             {UINT64_MAX, 1'000'000'000, "s"}};
+  constexpr Unit kUnits[] = {
+      {1'000'000, 1000, "us"}, {1'000'000'000, 1'000'000, "ms"}, {UINT64_MAX, 1'000'000'000, "s"}};
   if (duration_ns < 1000) return std::to_string(duration_ns) + " ns";
   const Unit* unit = kUnits;
   while (duration_ns >= unit->below_ns && unit->below_ns != UINT64_MAX) ++unit;

@@ -102,12 +102,14 @@ int run_command(const LabOptions& options, const HostsPlan& plan, const std::str
     const std::string order = fmt::format("{}\n", getpid());
     return write(orders, order.data(), order.size()) == static_cast<ssize_t>(order.size());
   };
+  begin_lab_trace(options, sockets_of(plan, directory));
   const uint64_t start_ns = monotonic_ns();
   const pid_t pid = start_child(command, child);
   if (pid < 0) return fail("lab", fmt::format("fork: {}", strerror(errno)));
   const int status = wait_and_forward(pid, child_ended);
   const uint64_t duration_ns = monotonic_ns() - start_ns;
   if (!running_capture.stop()) fail("lab", "--capture: the file is not complete");
+  end_lab_trace(options, sockets_of(plan, directory));
   if (!options.report.empty()) {
     std::vector<std::string> sockets;
     for (const HostPlan& host : plan.hosts)

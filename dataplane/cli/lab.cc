@@ -104,6 +104,7 @@ int run_lab(const LabOptions& options, const std::vector<std::string>& command) 
   if (const std::string file = capture_file(options, directory->path()); !file.empty())
     if (auto started = capture.start(plan.socket(), file); !started)
       return fail("lab", started.error());
+  begin_lab_trace(options, {{"", plan.socket()}});
   running_capture = &capture;
   running_daemon = &daemon;
   running_log = plan.log();
@@ -125,6 +126,7 @@ int run_lab(const LabOptions& options, const std::vector<std::string>& command) 
   if (!capture.stop())
     fail("lab",
          fmt::format("--capture: {} is not complete", capture_file(options, directory->path())));
+  end_lab_trace(options, {{"", plan.socket()}});
   if (!options.report.empty())
     write_lab_report(options, directory->path(), {plan.socket()}, command);
   conclude_lab(options, {{"", plan.socket()}}, command, exit_code_of(status), duration_ns);

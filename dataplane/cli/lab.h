@@ -13,6 +13,7 @@ struct LabOptions {
   std::vector<std::string> daemon_arguments;  // passed to hostnicd as they are: it checks them
   std::string capture;                        // pcapng of all NICs; empty: none
   std::string report;                         // page about these packets; empty: none
+  std::string trace_points;                   // directory for traced messages; empty: none are
   std::string summary;                        // JUnit (.xml) or JSON of its end; empty: none
   bool keep_log = false;
   bool verbose = false;  // hostnicd's log goes to our stderr

@@ -5,9 +5,11 @@
 #include <fmt/format.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <time.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <fstream>
 
 #include "dataplane/cli/control_client.h"
@@ -29,6 +31,25 @@ uint64_t monotonic_ns() {
   timespec now{};
   clock_gettime(CLOCK_MONOTONIC, &now);
   return static_cast<uint64_t>(now.tv_sec) * 1'000'000'000 + static_cast<uint64_t>(now.tv_nsec);
+}
+
+void begin_lab_trace(const LabOptions& options, const std::vector<LabSocket>& sockets) {
+  if (options.trace_points.empty()) return;
+  for (const LabSocket& socket : sockets)
+    if (const auto done = run_text(socket.path, "trace points on"); !done)
+      fail("lab", fmt::format("--trace-points: {}", done.error()));
+}
+
+void end_lab_trace(const LabOptions& options, const std::vector<LabSocket>& sockets) {
+  if (options.trace_points.empty()) return;
+  const std::string directory = std::filesystem::absolute(options.trace_points).string();
+  if (sockets.size() > 1 && mkdir(directory.c_str(), 0777) != 0)
+    fail("lab", fmt::format("--trace-points: {}: {}", directory, strerror(errno)));
+  for (const LabSocket& socket : sockets) {
+    const std::string own = sockets.size() > 1 ? directory + "/" + socket.host : directory;
+    if (const auto done = run_text(socket.path, "trace points save " + own); !done)
+      fail("lab", fmt::format("--trace-points: {}", done.error()));
+  }
 }
 
 void conclude_lab(const LabOptions& options, const std::vector<LabSocket>& sockets,

@@ -15,6 +15,11 @@ struct LabSocket {
   std::string path;
 };
 
+// Has each of these hostnicds trace messages; and write what it has traced into the directory that
+// was asked for, several each into one of its own there. Says on stderr what goes wrong.
+void begin_lab_trace(const LabOptions& options, const std::vector<LabSocket>& sockets);
+void end_lab_trace(const LabOptions& options, const std::vector<LabSocket>& sockets);
+
 // Prints the summary and writes --summary's file, as the options say.
 void conclude_lab(const LabOptions& options, const std::vector<LabSocket>& sockets,
                   const std::vector<std::string>& command, int exit_code, uint64_t duration_ns);

@@ -99,6 +99,8 @@ void declare_lab(CLI::App& app, Arguments& arguments) {
                   "write the packets of all NICs to this file (pcapng), as `hostnic capture` does");
   lab->add_option("--report", arguments.lab.report,
                   "write a page of HTML about them to this file, as `hostnic report` does");
+  lab->add_option("--trace-points", arguments.lab.trace_points,
+                  "trace messages; write that into this directory, for `hostnic report`");
   lab->add_option("--summary", arguments.lab.summary,
                   "write the summary to this file, too: FILE.xml as JUnit, FILE.json as JSON")
       ->check([](const std::string& file) {
@@ -171,13 +173,17 @@ void declare_others(CLI::App& app, Arguments& arguments) {
   ctl->add_flag("--json", arguments.json, "the answer as JSON, of every `show`");
   ctl->add_option("command", arguments.words, "such as 'show counters'; try help");
   declare_capture(app, arguments);
-  CLI::App* report = app.add_subcommand(
-      "report",
-      "make a page of HTML of a capture: what was sent, lost and repeated, and how long it took");
+  CLI::App* report =
+      app.add_subcommand("report",
+                         "make a page of HTML of a capture: what was sent, lost and repeated, and "
+                         "how long it took; of "
+                         "traced messages (`trace points save`) a table of where their time went");
   report->add_option("-o,--output", arguments.report.output,
-                     "the page (default: FILE.html; -: stdout)");
-  report->add_flag("--json", arguments.report.json, "the page's data alone");
-  report->add_option("FILE", arguments.report.input, "what `hostnic capture -w` has written")
+                     "the page (default: FILE.html; -: stdout), or the table (default: stdout)");
+  report->add_flag("--json", arguments.report.json, "the page's or table's data alone");
+  report
+      ->add_option("FILE", arguments.report.input,
+                   "what `hostnic capture -w`, or `trace points save` has written")
       ->required();
   CLI::App* explain = app.add_subcommand(
       "explain", "say in sentences what a queue pair does, waits for, or went of");

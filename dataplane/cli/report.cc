@@ -5,11 +5,13 @@
 #include <fmt/format.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include <memory>
 #include <string_view>
 
 #include "dataplane/cli/capture_packet.h"
+#include "dataplane/cli/message_report.h"
 #include "dataplane/cli/pcapng_reader.h"
 #include "dataplane/cli/process.h"
 #include "dataplane/cli/report_data.h"
@@ -113,7 +115,30 @@ Expected<void, std::string> write_report(const ReportOptions& options) {
   return {};
 }
 
+namespace {
+
+// Of traced messages: text, to stdout if nothing else is said.
+int report_directory(const ReportOptions& options) {
+  const auto text = report_messages(options.input, options.json);
+  if (!text) return fail("report", text.error());
+  const bool to_stdout = options.output.empty() || options.output == "-";
+  const File made(to_stdout ? nullptr : fopen(options.output.c_str(), "wbe"));
+  FILE* const output = to_stdout ? stdout : made.get();
+  if (output == nullptr || fwrite(text->data(), 1, text->size(), output) != text->size() ||
+      fflush(output) != 0)
+    return fail("report", fmt::format("{}: {}", options.output, strerror(errno)));
+  return 0;
+}
+
+bool is_directory(const std::string& path) {
+  struct stat about {};
+  return stat(path.c_str(), &about) == 0 && S_ISDIR(about.st_mode);
+}
+
+}  // namespace
+
 int run_report(const ReportOptions& options) {
+  if (is_directory(options.input)) return report_directory(options);
   if (auto written = write_report(options); !written) return fail("report", written.error());
   return 0;
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // `hostnic report`: a page of HTML about a capture, that needs nothing else: no network, no other
-// file.
+// file. Of a directory, which is a trace of messages, a table (message_report.h).
 #pragma once
 
 #include <string>
@@ -10,10 +10,10 @@
 namespace hostnic::cli {
 
 struct ReportOptions {
-  std::string input;     // a pcapng file of `hostnic capture`
-  std::string output;    // empty: the input's name with .html; "-": stdout
-  bool json = false;     // the page's data instead of the page
-  std::string title;     // empty: the input's name
+  std::string input;   // a pcapng file of `hostnic capture`, or a directory of `trace points save`
+  std::string output;  // empty: the input's name with .html; "-": stdout
+  bool json = false;   // the page's data instead of the page
+  std::string title;   // empty: the input's name
   std::string programs;  // JSON of `show dead`; empty: nothing is known
   std::string errors;    // JSON of `show errors`; empty: nothing is known
 };

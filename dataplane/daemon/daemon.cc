@@ -15,6 +15,7 @@
 
 #include "dataplane/daemon/lcore/scheduling_group.h"
 #include "dataplane/daemon/log.h"
+#include "dataplane/daemon/observe/message_trace.h"
 #include "dataplane/daemon/ports/udp/udp_port.h"
 #include "protocol/impair/stage.h"
 
@@ -64,7 +65,8 @@ std::string netdev_of(const std::string& devargs) {
 Daemon::Daemon(const DaemonPlan& plan)
     : plan_(plan),
       regions_(plan.all_mrs, plan.user_page_tables, lcores_),
-      clients_(plan_, lcores_) {}
+      clients_(plan_, lcores_),
+      message_trace_(std::make_unique<MessageTrace>(*this)) {}
 
 Expected<std::unique_ptr<Daemon>, std::string> Daemon::create(const DaemonPlan& plan) {
   std::unique_ptr<Daemon> daemon(new Daemon(plan));
@@ -191,6 +193,7 @@ Expected<void, std::string> Daemon::launch() {
 
 Daemon::~Daemon() {
   if (launched_) {
+    message_trace_->stop();
     for (auto& lcore : lcores_) lcore->request_stop();
     rte_eal_mp_wait_lcore();
   }

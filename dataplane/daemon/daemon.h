@@ -26,6 +26,7 @@
 namespace hostnic {
 
 class CmAgent;
+class MessageTrace;
 
 // The NIC as the lcore loop sees it.
 class NicPollable : public Pollable {
@@ -97,6 +98,9 @@ class Daemon {
   bool follow_addresses(NicInstance& instance, const KernelNetwork::Interface* interface,
                         bool at_start);
 
+  // Traced messages. Called by the control thread while lcores run.
+  MessageTrace& message_trace() { return *message_trace_; }
+
   // Replaces a NIC's impairments. Called by the control thread.
   void set_impairment(NicInstance& instance, bool receive_side, const impair::Spec& spec);
 
@@ -124,6 +128,7 @@ class Daemon {
   std::vector<MbufPools> pools_;  // one per lcore
   std::unique_ptr<VirtualWire> wire_;
   std::vector<NicInstance> nics_;
+  std::unique_ptr<MessageTrace> message_trace_;
   bool launched_ = false;
   const CmAgent* cm_ = nullptr;
   std::atomic<bool> quit_{false};

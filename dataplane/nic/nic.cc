@@ -67,7 +67,7 @@ NicShard::NicShard(NicShared& nic, Port& nic_port)
       qps_of_user(nic.settings.nic_qps),
       clients(counters, now),
       answer_lines(qps, clients, nic.settings.nic_qps),
-      reports(clients, port, counters, now, nic.settings.nic_qps),
+      reports(clients, port, counters, now, nic.settings.nic_qps, messages),
       receives(reports),
       reorder(nic.settings.window, nic.pools.copies, counters),
       placement(nic.mrs, windows, counters),
@@ -85,7 +85,8 @@ NicShard::NicShard(NicShared& nic, Port& nic_port)
                   .reorder = reorder,
                   .reports = reports,
                   .counters = counters,
-                  .now = now}),
+                  .now = now,
+                  .messages = messages}),
       management(nic.settings, egress, counters, now) {}
 
 NicShard::~NicShard() {
@@ -96,7 +97,7 @@ uint32_t NicShard::turn(TimeNs now_ns) {
   now = now_ns;
   port.set_time(now_ns);
   egress.look_at_port();
-  if (unlikely(tap != nullptr)) tap->set_time(now_ns);
+  if (unlikely(is_watched)) begin_watched_turn();
   clients.look_at_unserved();
   clients.ask_for_descriptors();
   uint32_t work = transports.sum([](auto& transport) { return transport.begin_turn(); });
@@ -165,7 +166,12 @@ bool Nic::delivered_to(uint32_t cpu) {
   return delivered;
 }
 
-int Nic::attach(ClientChannel* client) { return core_->shard.clients.attach(client); }
+int Nic::attach(ClientChannel* client) {
+  NicShard& nic = core_->shard;
+  if (nic.messages != nullptr)
+    client->header().message_events.store(nic.messages->session(), std::memory_order_relaxed);
+  return nic.clients.attach(client);
+}
 
 bool Nic::has_sends(const ClientChannel* channel) const {
   const ClientState* const client = core_->shard.clients.find(channel);
@@ -176,6 +182,7 @@ void Nic::detach(ClientChannel* channel) {
   NicShard& nic = core_->shard;
   ClientState* client = nic.clients.find(channel);
   if (client == nullptr) return;
+  nic.take_message_events(*client);
   core_->shard.windows.drop_all_of(channel->settings().client_id);
   nic.windows_of_user.give_back(channel->settings(),
                                 channel->use->windows.exchange(0, std::memory_order_relaxed));
@@ -198,8 +205,16 @@ void Nic::set_tap(PacketTap* tap) {
   if (nic.tap != nullptr) nic.tap->end(core_->shard.counters);
   if (tap != nullptr) tap->begin(core_->shard.counters);
   nic.tap = tap;
+  nic.is_watched = nic.tap != nullptr || nic.messages != nullptr;
   nic.loopback.set_tap(tap);
   nic.port.set_tap(tap);
+}
+
+void Nic::set_message_tap(MessageTap* tap) { core_->shard.set_message_tap(tap); }
+
+void Nic::take_message_events() {
+  NicShard& nic = core_->shard;
+  for (const auto& client : nic.clients.all()) nic.take_message_events(*client);
 }
 
 bool Nic::captures_queue_pairs_of(const ClientChannel* channel) const {

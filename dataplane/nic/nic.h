@@ -41,6 +41,7 @@ struct NicGauges {
 };
 
 class ManagementQueue;
+class MessageTap;
 class PacketTap;
 struct NicCore;
 
@@ -86,6 +87,11 @@ class Nic {
   // Has packets captured from now on, by what was captured by until now no more; null: none. The
   // tap must outlive the NIC or be taken away.
   void set_tap(PacketTap* tap);
+  // Has messages traced from now on, and programs asked to tell of theirs; null: no more. The tap
+  // must outlive the NIC or be taken away.
+  void set_message_tap(MessageTap* tap);
+  // Takes what programs have told and nobody has taken, as of those that do nothing more.
+  void take_message_events();
   // Whether packets of a client's queue pairs, of which there are some, are captured.
   bool captures_queue_pairs_of(const ClientChannel* client) const;
   // Tells who captures, if anybody does, that a program with queue pairs has died.

@@ -25,6 +25,7 @@
 #include "dataplane/nic/packet/external_payload.h"
 #include "dataplane/nic/packet/packet_release.h"
 #include "dataplane/nic/packet/pools.h"
+#include "dataplane/nic/qp/message_tap.h"
 #include "dataplane/nic/qp/multicast_groups.h"
 #include "dataplane/nic/qp/qp_directory.h"
 #include "dataplane/nic/qp/receive_queue.h"
@@ -80,13 +81,15 @@ struct NicShard {
   Transports transports;
   Management management;
 
+  PacketTap* tap = nullptr;        // packets are captured; null: they are not
+  MessageTap* messages = nullptr;  // messages are traced; null: they are not
+  bool is_watched = false;         // one of them is
   wire::DeltaParser received;
   // The queue pair of the packet in `received`, if it is RC and dispatch_first() has let the packet
   // pass: then it would let pass those that follow in the same segment train, too. Null between
   // turns, when commands may change that.
   QpContext* train_qp = nullptr;
   bool answers_first = false;
-  PacketTap* tap = nullptr;  // packets are captured; null: they are not
   DeadQps dead_qps;
 
   uint32_t turn(TimeNs now_ns);
@@ -96,13 +99,14 @@ struct NicShard {
 
   // Functions in receive.cc.
   uint32_t receive_turn();
-  template <bool kCaptured>
+  template <bool kWatched>
   uint32_t receive_arrived();
   void receive_lost(rte_mbuf* packet);
-  template <bool kCaptured>
+  template <bool kWatched>
   void receive_packet(rte_mbuf* packet);  // takes the packet
+  void end_watched(bool is_for_somebody, uint64_t ticks);
   PacketTap::Outcome outcome() const;
-  void dispatch_packet(rte_mbuf* packet);
+  bool dispatch_packet(rte_mbuf* packet);
   void dispatch_first(const wire::Packet& p, rte_mbuf* packet);
   void dispatch_single(const wire::Packet& p, rte_mbuf* packet);
   void dispatch_to_group(std::span<QpContext* const> members, const wire::Packet& p,
@@ -119,9 +123,15 @@ struct NicShard {
   void transmit_ring(ClientState& client, const struct SendSource& source, ClientTurn& turn);
   uint32_t transmit_some(QpContext& qp, SendProgress& progress, uint32_t budget, SendShare& share,
                          bool& blocked);
+  uint32_t send_one_traced(ClientState& client, DescriptorQueue& queue);
   bool take_descriptor(ClientState& client, const SendSource& source);
   void discard(ClientState& client);
   bool start_descriptor(SendProgress& progress, QpContext& qp);
+
+  // Functions in messages.cc.
+  void set_message_tap(MessageTap* to);
+  void begin_watched_turn();
+  void take_message_events(ClientState& client);
 
   // Functions in commands.cc and qp_commands.cc.
   uint32_t command_turn();

@@ -136,6 +136,7 @@ int NicShard::modify_qp(QpContext& qp, const ModifyQpCommand& command) {
 void NicShard::begin_sending(QpContext& qp, uint32_t sq_psn) {
   qp.sq_psn = sq_psn & Psn::kMask;
   qp.transmitted = qp.una = Psn(qp.sq_psn);
+  if (messages != nullptr) messages->restart(qp);
   qp.stamps = {};
   qp.stamps_used = 0;
   {
@@ -204,6 +205,7 @@ int NicShard::connect_qp(QpContext& qp, const ModifyQpCommand& command) {
   qp.neighbour = -1;
   qp.flows_made_for = 0;
   transports.with(qp, [&](auto& transport) { transport.connect(qp); });
+  if (messages != nullptr) messages->restart(qp);
   if (!has_path) return 0;
   qp.peer = route.path.peer;
   qp.neighbour = route.path.neighbour;
@@ -214,6 +216,10 @@ int NicShard::connect_qp(QpContext& qp, const ModifyQpCommand& command) {
 }
 
 void NicShard::destroy_qp(ClientState& client, QpContext& qp, bool with_its_program) {
+  if (messages != nullptr) {
+    take_message_events(client);
+    messages->forget(qp);
+  }
   dead_qps.note({view_of(*this, qp), now, with_its_program});
   quiesce_qp(qp);
   windows.unbind_all_of(qp.scope());

@@ -39,16 +39,19 @@ bool passes_icrc(Counters& counters, rte_mbuf* packet, const wire::Packet& heade
 }  // namespace
 
 uint32_t NicShard::receive_turn() {
-  return likely(tap == nullptr) ? receive_arrived<false>() : receive_arrived<true>();
+  return likely(!is_watched) ? receive_arrived<false>() : receive_arrived<true>();
 }
 
-// Takes what has arrived, as much as a turn may. While packets are captured each is dispatched by
-// itself, those of bundles, too (egress/packet_tap.h).
-template <bool kCaptured>
+// Takes what has arrived, as much as a turn may. While packets are captured, or messages traced,
+// each packet is dispatched by itself, those of bundles, too (egress/packet_tap.h,
+// qp/message_tap.h).
+template <bool kWatched>
 uint32_t NicShard::receive_arrived() {
   uint32_t done = 0;  // buffers; the budget is about packets, of which each buffer may have many
   const uint64_t packets_before = counters.get(Counter::rx_packets);
   std::array<rte_mbuf*, kBurst> burst;
+  if constexpr (kWatched)
+    if (messages != nullptr) messages->look_again();
   const bool looks_ahead = port.capabilities().delivers_whole_bth;
   while (done < kRxBudget && counters.get(Counter::rx_packets) - packets_before < kRxBudget) {
     const uint16_t count = port.receive(kQueue, burst.data(), kBurst);
@@ -61,7 +64,7 @@ uint32_t NicShard::receive_arrived() {
         if (is_ack(next) && next.dest_qpn() != received.packet().dest_qpn)
           qps.prefetch_status(raw(next.dest_qpn()));
       }
-      receive_packet<kCaptured>(burst[i]);
+      receive_packet<kWatched>(burst[i]);
     }
     done += count;
     if (count < kBurst) break;
@@ -125,13 +128,14 @@ void NicShard::refuse_stranger(const wire::Packet& p, Counter why) {
   } else if (wire::service_of(p.opcode) != service_of(qp->type)) {
     counters.add(Counter::rx_wrong_service);
   } else {
-    transports.with(*qp, [&](auto& transport) {
-      if (unlikely(!transport.is_from_peer(*qp, p, answer))) {
-        refuse_stranger(p, Counter::rx_wrong_tag);
-      } else if (transport.receive(*qp, p, packet)) {
-        train_qp = qp;
-      }
-    });
+    transports.with(
+        *qp, [&](auto& transport) __attribute__((always_inline)) {
+          if (unlikely(!transport.is_from_peer(*qp, p, answer))) {
+            refuse_stranger(p, Counter::rx_wrong_tag);
+          } else if (transport.receive(*qp, p, packet)) {
+            train_qp = qp;
+          }
+        });
   }
 }
 
@@ -151,6 +155,7 @@ void NicShard::dispatch_to_group(std::span<QpContext* const> members, const wire
   } else {
     for (QpContext* qp : members) {
       if (qp->state < QpState::kRtr || qp->state == QpState::kErr) continue;
+      if (unlikely(messages != nullptr)) messages->note_received(*qp, p, MessageTap::ticks());
       transports.with(*qp, [&](auto& transport) { transport.receive(*qp, p, packet); });
     }
   }
@@ -158,14 +163,15 @@ void NicShard::dispatch_to_group(std::span<QpContext* const> members, const wire
 
 // Checks that a packet is for this NIC, and hands it to the queue pair whose number it has. A
 // packet for a group goes to the group's members. Packets of a segment train are alike in all that
-// is checked here, so those after the first skip it.
-[[gnu::always_inline]] inline void NicShard::dispatch_packet(rte_mbuf* packet) {
+// is checked here, so those after the first skip it. Returns whether it was whole, and for this
+// NIC.
+[[gnu::always_inline]] inline bool NicShard::dispatch_packet(rte_mbuf* packet) {
   const wire::Packet& p = received.packet();
   const bool has_icrc = (packet->ol_flags & icrc_flag()) != 0;
   if (train_qp == nullptr ||
       !received.follow(first_segment_of(packet), packet->pkt_len, has_icrc)) {
     train_qp = nullptr;
-    if (!begin_train(packet, has_icrc)) return;
+    if (!begin_train(packet, has_icrc)) return false;
   }
   if (train_qp == nullptr && unlikely(!is_own(p.dst_ip))) {
     const std::span<QpContext* const> members = groups.members(p.dst_ip);
@@ -174,14 +180,15 @@ void NicShard::dispatch_to_group(std::span<QpContext* const> members, const wire
     } else if (!has_icrc || passes_icrc(counters, packet, p)) {
       dispatch_to_group(members, p, packet);
     }
-    return;
+    return false;
   }
-  if (has_icrc && !passes_icrc(counters, packet, p)) return;
+  if (has_icrc && !passes_icrc(counters, packet, p)) return false;
   if (likely(train_qp != nullptr)) {
     transports.with(*train_qp, [&](auto& transport) { transport.follow(*train_qp, p, packet); });
   } else {
     dispatch_first(p, packet);
   }
+  return true;
 }
 
 // Takes all packets of a bundle at once, or all but the last, where none of them needs more than
@@ -206,15 +213,25 @@ void NicShard::receive_lost(rte_mbuf* packet) {
   spent.add(packet);
 }
 
-template <bool kCaptured>
+// A packet that is watched has been dispatched, which began at `ticks`.
+void NicShard::end_watched(bool is_for_somebody, uint64_t ticks) {
+  if (tap != nullptr) tap->end_received(counters, outcome());
+  if (messages == nullptr || !is_for_somebody) return;
+  const wire::Packet& p = received.packet();
+  if (const QpContext* const qp = qps.find(raw(p.dest_qpn))) messages->note_received(*qp, p, ticks);
+}
+
+template <bool kWatched>
 void NicShard::receive_packet(rte_mbuf* packet) {
   if (unlikely(is_lost(packet))) return receive_lost(packet);
   const bool bundle = is_bundle(packet);
-  if (kCaptured || !bundle || !receive_bundle(packet)) {
+  if (kWatched || !bundle || !receive_bundle(packet)) {
     do {
-      if constexpr (kCaptured) tap->begin_received(packet, counters);
-      dispatch_packet(packet);
-      if constexpr (kCaptured) tap->end_received(counters, outcome());
+      const uint64_t ticks = kWatched ? MessageTap::ticks() : 0;
+      if constexpr (kWatched)
+        if (tap != nullptr) tap->begin_received(packet, counters);
+      const bool is_for_somebody = dispatch_packet(packet);
+      if constexpr (kWatched) end_watched(is_for_somebody, ticks);
     } while (bundle && step_bundle(packet, references));
   }
   release_payload(packet, references);

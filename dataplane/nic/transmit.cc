@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Descriptors come out of the rings of clients, each in its turn, and go to the transport of their
 // queue pair.
+#include <rte_branch_prediction.h>
+
 #include <cstring>
 
 #include "dataplane/nic/nic_core.h"
@@ -106,9 +108,12 @@ void NicShard::transmit_ring(ClientState& client, const SendSource& source, Clie
     if (!progress.active) {
       is_empty = !has_elements(clients, client, source, 1);
       if (is_empty) break;
-      const uint32_t small = transports.first_of([&](auto& transport) {
-        return transport.send_from_queue(client, source.queue, kTxBudget - done);
-      });
+      const uint32_t small =
+          unlikely(messages != nullptr)
+              ? send_one_traced(client, source.queue)
+              : transports.first_of([&](auto& transport) {
+                  return transport.send_from_queue(client, source.queue, kTxBudget - done);
+                });
       done += small;
       if (small != 0) continue;
       if (!take_descriptor(client, source)) break;
@@ -125,7 +130,9 @@ void NicShard::transmit_ring(ClientState& client, const SendSource& source, Clie
       continue;
     }
     bool blocked = false;
+    const uint64_t ticks = unlikely(messages != nullptr) ? MessageTap::ticks() : 0;
     done += transmit_some(*qp, progress, kTxBudget - done, share, blocked);
+    if (unlikely(messages != nullptr)) messages->note_sent(*qp, ticks);
     if (blocked) {
       // Asking a full port once more is no work: it says when it has room. Nor is looking for
       // memory that somebody else brings, who may need this processor for it.
@@ -135,6 +142,18 @@ void NicShard::transmit_ring(ClientState& client, const SendSource& source, Clie
   }
   turn.done += done;
   turn.waits |= !is_empty;
+}
+
+// Sends one message straight from the queue, if its transport does that: of more than one nobody
+// would know whose they are.
+uint32_t NicShard::send_one_traced(ClientState& client, DescriptorQueue& queue) {
+  const uint64_t ticks = MessageTap::ticks();
+  const uint32_t qpn = queue.front().qpn;
+  const uint32_t sent = transports.first_of(
+      [&](auto& transport) { return transport.send_from_queue(client, queue, 1); });
+  const QpContext* const qp = sent == 0 ? nullptr : qps.find(qpn);
+  if (qp != nullptr) messages->note_sent(*qp, ticks);
+  return sent;
 }
 
 // Takes the next descriptor, which must be there, and its continuation elements. Returns false if

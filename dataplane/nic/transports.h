@@ -26,7 +26,7 @@ class Transports {
 
   // Calls visit(transport) with the transport of the queue pair, and returns what it returns.
   template <class Visit>
-  auto with(const QpContext& qp, Visit&& visit) {
+  [[gnu::always_inline]] auto with(const QpContext& qp, Visit&& visit) {
     return with(*this, qp, visit);
   }
   template <class Visit>

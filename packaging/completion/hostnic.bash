@@ -28,7 +28,7 @@ _hostnic_value() {
       [[ ${words[1]} == lab ]] || return 1
       _filedir '@(xml|json)'
       ;;
-    --lab | --sysfs) _filedir -d ;;
+    --lab | --sysfs | --trace-points) _filedir -d ;;
     --nic)
       compopt -o nospace
       COMPREPLY=($(compgen -W "ip= port=" -- "$cur"))
@@ -53,7 +53,7 @@ _hostnic_command() {
   device=$(_hostnic_devices "${words[0]}")
   local choices=""
   case "${given[*]}" in
-    "") choices="show explain set clear start stop help quit" ;;
+    "") choices="show explain set trace clear start stop help quit" ;;
     show) choices="nic qp peers client cm counters impair dead errors metrics" ;;
     "show nic" | "show qp" | "show peers" | "show impair" | "clear counters") choices=$device ;;
     "show counters"*) choices="$device all help" ;;
@@ -67,6 +67,8 @@ _hostnic_command() {
       esac
       ;;
     clear) choices="counters" ;;
+    trace) choices="points" ;;
+    "trace points") choices="on off save" ;;
   esac
   COMPREPLY=($(compgen -W "$choices" -- "$cur"))
 }
@@ -100,7 +102,7 @@ _hostnic() {
     lab)
       options+=" --nics --mtu --loss --impair --seed --config --nic --idle --segmentation --lid"
       options+=" --hosts --port --addresses --lcores --socket-mode --socket-group --commands --keep-log -q --quiet -v --verbose"
-      options+=" --capture --report --summary --"
+      options+=" --capture --report --trace-points --summary --"
       ;;
     run) options+=" --socket --device --" ;;
     on)

@@ -290,6 +290,8 @@ constexpr uint32_t ring_entries(RingId id) {
       return kUrgentRingSize;
     case kMetaRing:
       return kMetaRingSize;
+    case kEventRing:
+      return kEventRingSize;
     default:
       return kCommandRingSize;
   }

@@ -5,8 +5,8 @@
 // arena, sparse, whose ordinary pages are only touched when used and given back when they no longer
 // are.
 //
-// Layout, in order: SegmentHeader | ring elements (command, response, send, urgent, meta) | QP
-// statuses | arena. The arena belongs to the driver, which places receive queues (QPs' own and
+// Layout, in order: SegmentHeader | ring elements (command, response, send, urgent, meta, event) |
+// QP statuses | arena. The arena belongs to the driver, which places receive queues (QPs' own and
 // shared), completion rings and read destinations in it and names them by offset in kCreateQp; the
 // NIC bounds-checks every offset once, when the QP is created.
 //
@@ -16,6 +16,7 @@
 //   header: driver_wake          waits on (futex)               adds 1, FUTEX_WAKE
 //   header: memory_gate          one word each (see MemoryGate)
 //   command, send, urgent ring   produces                       consumes
+//   event ring                   produces, while traced         consumes
 //   response, meta ring          consumes                       produces
 //   QpStatus: nic part           reads (seqlock), clears dirty  writes
 //   QpStatus: driver part        writes                         reads (untrusted)
@@ -38,7 +39,7 @@ namespace hostnic {
 inline constexpr uint64_t kSegmentMagic = 0x31474553'43494e48;  // "HNICSEG1"
 // The version is raised with every incompatible change of this folder. Both sides refuse another
 // version and name both.
-inline constexpr uint32_t kHostAbiVersion = 23;
+inline constexpr uint32_t kHostAbiVersion = 24;
 
 inline constexpr uint32_t kWindowLimit = 4096;  // PSNs; also the size of every bitmap ring, in bits
 inline constexpr uint32_t kBitmapWords = kWindowLimit / 64;
@@ -52,6 +53,7 @@ inline constexpr uint32_t kCommandRingSize = 64;
 inline constexpr uint32_t kSendRingSize = 1024;
 inline constexpr uint32_t kUrgentRingSize = 256;
 inline constexpr uint32_t kMetaRingSize = 4096;
+inline constexpr uint32_t kEventRingSize = 4096;
 
 inline constexpr uint64_t kHugePageBytes = uint64_t{2} << 20;
 
@@ -75,6 +77,7 @@ enum RingId : uint32_t {
   kSendRing,
   kUrgentRing,
   kMetaRing,
+  kEventRing,
   kRingCount
 };
 
@@ -114,6 +117,9 @@ struct SegmentHeader {
   // 1: the NIC makes no page of the segment or the arena where it writes first, as for clients that
   // hostnicd does not trust: the driver makes them before.
   uint32_t driver_makes_pages;
+  // Written by the NIC, and seldom: not 0 while it wants to be told of messages (message_event.h);
+  // another number each time that this begins.
+  std::atomic<uint32_t> message_events;
 
   // The words from here on are written by the driver. core_sharing.h has the protocol of all that
   // wake-ups need, and the functions by which it is followed. polling_until_ns says until when

@@ -32,6 +32,7 @@ from unreliable_cases import UNRELIABLE  # noqa: E402
 from shared_receive_cases import SHARED_RECEIVE  # noqa: E402
 from mistake_cases import mistake_cases  # noqa: E402
 from operate_cases import operate_cases  # noqa: E402
+from point_cases import point_cases  # noqa: E402
 from prompt_cases import prompt_cases  # noqa: E402
 from simulate_cases import simulate_cases  # noqa: E402
 from summary_cases import summary_cases  # noqa: E402
@@ -355,6 +356,7 @@ def main():
     maker.cases += capture_cases(maker)
     maker.cases += operate_cases(maker)
     maker.cases += trace_cases(maker)
+    maker.cases += point_cases(maker)
     maker.cases += prompt_cases(maker)
     maker.cases += simulate_cases(maker)
     maker.cases += summary_cases(maker)

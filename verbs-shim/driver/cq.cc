@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "protocol/store_forwarding.h"
+#include "verbs-shim/driver/message_log.h"
 
 namespace hostnic::driver {
 
@@ -25,6 +26,8 @@ Cq::Ring Cq::make_ring(uint32_t entries) {
 int Cq::poll(Completion* out, int max) {
   if (empty()) return 0;
   std::lock_guard lock(mutex_);
+  if (message_events->load(std::memory_order_relaxed) != 0) [[unlikely]]
+    tell_polled(max);
   int taken = 0;
   uint32_t count = count_.load(std::memory_order_relaxed);
   for (; taken < max && count != 0; --count) {
@@ -40,6 +43,47 @@ int Cq::poll(Completion* out, int max) {
   }
   count_.store(count, std::memory_order_release);
   return taken;
+}
+
+// Tells of the completions of sends that are about to be polled, up to `max`.
+void Cq::tell_polled(int max) {
+  const uint32_t session = message_events->load(std::memory_order_relaxed);
+  const uint32_t count =
+      std::min(count_.load(std::memory_order_relaxed), static_cast<uint32_t>(std::max(max, 0)));
+  // The number of a request is what its slot counter will say, which counts slots of requests.
+  const std::atomic<uint32_t>* counter = nullptr;
+  uint32_t number = 0;
+  for (uint32_t i = 0; i < count; ++i) {
+    const Entry& entry = ring_[(head_ + i) % capacity_];
+    if (entry.slot_counter == nullptr) continue;
+    if (entry.slot_counter != counter) {
+      counter = entry.slot_counter;
+      number = counter->load(std::memory_order_relaxed);
+      for (uint32_t before = 0; before < i; ++before) {
+        const Entry& earlier = ring_[(head_ + before) % capacity_];
+        if (earlier.slot_counter == counter) number += earlier.slots;
+      }
+    }
+    number += entry.slots;
+    messages->add({.kind = MessageEventKind::kPolled,
+                   .op = SendOp{},
+                   .signalled = 1,
+                   .reserved = 0,
+                   .qpn = entry.completion.qpn,
+                   .ticks = MessageLog::ticks(),
+                   .wr_id = entry.completion.wr_id,
+                   .number = number,
+                   .sequence = 0,
+                   .session = 0,
+                   .status = static_cast<uint32_t>(entry.completion.status),
+                   .first_psn = 0,
+                   .psns = 0,
+                   .first_answer = 0,
+                   .answers = 0,
+                   .length_bytes = 0,
+                   .reserved_word = 0},
+                  session);
+  }
 }
 
 void Cq::arm(Arm arm) {

@@ -16,6 +16,7 @@
 namespace hostnic::driver {
 
 class Driver;
+class MessageLog;
 
 class Cq {
  public:
@@ -68,6 +69,9 @@ class Cq {
   // The number of armed queues of the context; the NIC reads it to decide how urgently to wake the
   // service thread. Set by Driver.
   std::atomic<uint32_t>* armed_total = nullptr;
+  // Where polls of sends are told of while that word is not 0. Set by Driver.
+  const std::atomic<uint32_t>* message_events = &kNever;
+  MessageLog* messages = nullptr;
 
  private:
   // Entries are not touched before a completion reaches them: programs ask for as many as could
@@ -78,6 +82,9 @@ class Cq {
     uint32_t slots = 0;
     bool solicited = false;
   };
+  static constexpr std::atomic<uint32_t> kNever{0};
+
+  void tell_polled(int max);
   void disarm();
   void raise();
   bool holds_untold(Arm asked_for) const;

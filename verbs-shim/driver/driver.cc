@@ -65,6 +65,8 @@ std::unique_ptr<Cq> Driver::create_cq(uint32_t entries, Cq::EventFn event, void*
   // one entry is off by one under loss (kMinSendWr).
   auto cq = std::make_unique<Cq>(std::max(entries, kMinCqEntries), event, argument);
   cq->armed_total = &core_->map.header().armed_cqs;
+  cq->message_events = &core_->map.header().message_events;
+  cq->messages = &core_->messages;
   return cq;
 }
 

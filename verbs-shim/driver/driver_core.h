@@ -89,6 +89,7 @@ struct DriverCore final : QpHost {
   void note_post(Qp& qp);
   void take_reports(TimeNs now_ns);
   void clear_dirty(std::span<const MetaReport> reports);
+  void tell_posted(std::span<const MetaReport> reports, uint32_t session);
   void run_timers(TimeNs now_ns);
   void run_ready(TimeNs now_ns);
   void serve_ring_waiters(TimeNs now_ns);

@@ -114,16 +114,21 @@ int Qp::post_send(const SendRequest& request, TimeNs now_ns) {
   }
   if (idle()) requester_.begin_work(now_ns);
   ++tail_;
-  if (state == QpState::kErr) {
-    if (flushing_) flush(VendorError::kFlushed);
+  if (state > QpState::kSqd) [[unlikely]] {
+    if (state == QpState::kSqe) {
+      flush_sends(VendorError::kFlushed);
+    } else if (flushing_) {
+      flush(VendorError::kFlushed);
+    }
     return 0;
   }
-  if (state == QpState::kSqe) {
-    flush_sends(VendorError::kFlushed);
-    return 0;
-  }
+  const uint32_t traced = host.message_events();
+  if (traced != 0) [[unlikely]]
+    stamp_post(traced, MessageLog::ticks());
   issue_ready(now_ns);
   if (deadline_ns_ == UINT64_MAX) start_timer(now_ns);
+  if (traced != 0) [[unlikely]]
+    tell_posted(traced);
   return 0;
 }
 
@@ -167,6 +172,7 @@ void Qp::enter_state(QpState to, TimeNs now_ns) {
       freed_.store(0, std::memory_order_relaxed);
       unreported_ = 0;
       receives_.reset();
+      told_ = 0;
       failed_ = flushing_ = last_wqe_said_ = false;
       deadline_ns_ = UINT64_MAX;
       break;

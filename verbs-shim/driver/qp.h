@@ -38,6 +38,10 @@ class alignas(kCacheLineBytes) Qp : public SendQueue {
   // Gives what the NIC took of a shared receive queue back to that queue.
   void release_receives() { receives_.release(); }
 
+  // -- qp_messages.cc: tells who traces messages of those that were posted and have been told of
+  // never, as far as their PSNs are known.
+  void tell_posted(uint32_t session);
+
   // -- qp_issue.cc: hands over what may go now, retransmissions first.
   void issue(TimeNs now_ns) {
     issue_ready(now_ns);
@@ -65,6 +69,9 @@ class alignas(kCacheLineBytes) Qp : public SendQueue {
   void push(Cq& cq, const Completion& completion, bool solicited, uint32_t slots);
   void go_to_error();
   void stop_sends();
+
+  // Functions in qp_messages.cc.
+  void stamp_post(uint32_t session, uint64_t ticks);
 
   // Functions in qp_issue.cc. kWaits means: for a report or a timer. kLater: the next turn looks
   // again.
@@ -96,6 +103,11 @@ class alignas(kCacheLineBytes) Qp : public SendQueue {
 
   ReceiveQueue receives_{*this};
   AnyRequester requester_;
+
+  // Of traced messages.
+  ZeroedArray<PostStamp> stamps_;  // by slot; empty: none was posted while messages were traced
+  uint32_t told_ = 0;              // index up to which requests were told of
+  uint32_t told_session_ = 0;      // in which session
 };
 
 }  // namespace hostnic::driver

@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include "verbs-shim/driver/driver.h"
+#include "verbs-shim/driver/message_log.h"
 #include "verbs-shim/driver/ring_waiters.h"
 #include "verbs-shim/driver/segment_map.h"
 
@@ -48,7 +49,13 @@ class QpHost {
   // Asks hostnicd why: NicLink::ask_why.
   virtual std::string ask_why(const ExplainRequest& request) = 0;
 
+  // Not 0 while hostnicd wants to be told of messages.
+  uint32_t message_events() const {
+    return map.header().message_events.load(std::memory_order_relaxed);
+  }
+
   SegmentMap map;
+  MessageLog messages{map};
   DriverCounters totals;
   QpStatusBits bits;  // where each QP in its turn copies its status's bitmaps to
   RingWaiters ring_waiters;

@@ -32,14 +32,16 @@ int SegmentMap::use(SegmentMemory& memory) {
   }
   statuses_ = reinterpret_cast<QpStatus*>(memory.base() + header_->statuses_offset);
   max_qps_ = header_->max_qps;
-  RingEnd* const ends[kRingCount] = {&commands, &responses, &sends, &urgent, &metas};
+  RingEnd* const ends[kRingCount] = {&commands, &responses, &sends, &urgent, &metas, &events};
   for (uint32_t ring = 0; ring < kRingCount; ++ring) {
     const uint64_t offset = header_->ring_offset[ring];
     const uint32_t entries = ring_entries(RingId(ring)), bytes = ring_element_bytes(RingId(ring));
     if (offset > end || uint64_t{entries} * bytes > end - offset ||
         ends[ring]->init(memory.base() + offset, entries, bytes, &header_->rings[ring]) != 0)
       return EPROTO;
-    make_pages(offset, uint64_t{entries} * bytes);
+    // Pages of the event ring are made by the events that this program writes there: the NIC looks
+    // at no others.
+    if (ring != kEventRing) make_pages(offset, uint64_t{entries} * bytes);
   }
   // The free arena is two blocks that never grow together: nothing lies across the end of what is
   // always mapped.

@@ -26,7 +26,7 @@ class SegmentMap {
   uint32_t max_qps() const { return max_qps_; }
   std::byte* at(uint64_t offset) { return memory_->at(offset); }
 
-  RingEnd commands, responses, sends, urgent, metas;
+  RingEnd commands, responses, sends, urgent, metas, events;
 
   // Allocates a zeroed block of the arena, 64-byte aligned; returns its segment offset, 0 when the
   // arena is used up. First fit over coalesced free blocks: queue pairs come and go, but not on the

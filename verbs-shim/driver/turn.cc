@@ -89,6 +89,8 @@ void DriverCore::take_reports(TimeNs now_ns) {
     const int count = map.metas.dequeue_burst(metas.data(), kMetaBurst);
     if (count <= 0) return;
     const std::span reports(metas.data(), count);
+    if (const uint32_t traced = message_events(); traced != 0) [[unlikely]]
+      tell_posted(reports, traced);
     // The flag is cleared before the status is read: what the NIC writes afterwards makes a new
     // report. There is one fence for all, because each waits until every store before it has found
     // its cache line.
@@ -106,6 +108,12 @@ void DriverCore::take_reports(TimeNs now_ns) {
   }
 }
 
+// Tells of messages before what is reported completes them.
+void DriverCore::tell_posted(std::span<const MetaReport> reports, uint32_t session) {
+  for (const MetaReport& report : reports)
+    if (Qp* const qp = qp_at(report.status_index)) qp->tell_posted(session);
+}
+
 // Runs the QPs that have to look again.
 void DriverCore::run_ready(TimeNs now_ns) {
   ready_next.swap(ready);
@@ -114,6 +122,8 @@ void DriverCore::run_ready(TimeNs now_ns) {
     if (qp->state == QpState::kErr) {
       if (std::erase(unsent_error_moves, qp) != 0) move_nic_to_error(*qp);
     } else {
+      if (const uint32_t traced = message_events(); traced != 0) [[unlikely]]
+        qp->tell_posted(traced);
       qp->on_report(now_ns);
     }
   }

@@ -126,7 +126,7 @@ Expected<std::unique_ptr<ClientChannel>, std::string> ClientChannel::create(
                  settings.page_tables);
   channel->statuses_ = reinterpret_cast<QpStatus*>(memory.base() + layout.statuses_offset);
   RingEnd* const ends[kRingCount] = {&channel->commands, &channel->responses, &channel->sends,
-                                     &channel->urgent, &channel->metas};
+                                     &channel->urgent,   &channel->metas,     &channel->events};
   for (uint32_t ring = 0; ring < kRingCount; ++ring) {
     ends[ring]->init(memory.base() + layout.ring_offset[ring], ring_entries(RingId(ring)),
                      ring_element_bytes(RingId(ring)), &header.rings[ring]);

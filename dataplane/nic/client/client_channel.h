@@ -72,7 +72,7 @@ class ClientChannel {
   int arena_error() const { return arena_error_; }
   const Settings& settings() const { return settings_; }
 
-  RingEnd commands, responses, sends, urgent, metas;
+  RingEnd commands, responses, sends, urgent, metas, events;
 
   // Wakes the driver's service thread, which is asleep, so that it looks (futex wake; cannot
   // block). Any thread.

@@ -37,8 +37,8 @@ struct MetaBatch {
 }  // namespace
 
 Reports::Reports(ClientList& clients, const Port& port, Counters& counters, const TimeNs& now,
-                 uint32_t max_qps)
-    : clients_(clients), port_(port), counters_(counters), now_(now) {
+                 uint32_t max_qps, MessageTap* const& messages)
+    : clients_(clients), port_(port), counters_(counters), now_(now), messages_(messages) {
   list_.reserve(max_qps);
 }
 
@@ -94,6 +94,8 @@ void Reports::send() {
     batch.count = 0;
   };
   if (list_.empty()) return;
+  if (unlikely(messages_ != nullptr))
+    for (const QpContext* qp : list_) messages_->note_report(*qp);
   for (QpContext* qp : list_) publish_responses(*qp);
   // The fence orders the statuses' changes before the looks at their flags; the driver clears flags
   // before it reads statuses. There is one fence for all, because each waits until every store

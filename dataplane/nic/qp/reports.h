@@ -12,6 +12,7 @@
 #include "dataplane/nic/client/client_list.h"
 #include "dataplane/nic/counters.h"
 #include "dataplane/nic/port.h"
+#include "dataplane/nic/qp/message_tap.h"
 #include "dataplane/nic/qp/qp_context.h"
 #include "protocol/types.h"
 
@@ -19,9 +20,10 @@ namespace hostnic {
 
 class Reports {
  public:
-  // Makes a list that has a place for each of `max_qps` queue pairs.
+  // Makes a list that has a place for each of `max_qps` queue pairs. `messages` is told of what is
+  // reported, when it is not null.
   Reports(ClientList& clients, const Port& port, Counters& counters, const TimeNs& now,
-          uint32_t max_qps);
+          uint32_t max_qps, MessageTap* const& messages);
 
   // Has the driver told to look at the queue pair's status.
   void add(QpContext& qp);
@@ -45,6 +47,7 @@ class Reports {
   const Port& port_;
   Counters& counters_;
   const TimeNs& now_;
+  MessageTap* const& messages_;
   std::vector<QpContext*> list_;
 };
 

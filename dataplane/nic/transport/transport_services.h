@@ -9,6 +9,7 @@
 #include "dataplane/nic/execute/request_executor.h"
 #include "dataplane/nic/memory/placement.h"
 #include "dataplane/nic/memory/window_table.h"
+#include "dataplane/nic/qp/message_tap.h"
 #include "dataplane/nic/qp/multicast_groups.h"
 #include "dataplane/nic/qp/qp_directory.h"
 #include "dataplane/nic/qp/receive_queue.h"
@@ -33,7 +34,8 @@ struct TransportServices {
   ReorderPool& reorder;  // where packets wait
   Reports& reports;      // to drivers
   Counters& counters;
-  const TimeNs& now;  // the time of this turn
+  const TimeNs& now;            // the time of this turn
+  MessageTap* const& messages;  // null: they are not traced
 
   // What verbs mean, for requests of peers.
   ExecutorParts executor() const { return {placement, windows, receives, reports, counters}; }

@@ -23,5 +23,6 @@ extern const PromptCommand kShowPeers;
 extern const PromptCommand kShowQp;
 extern const PromptCommand kStart;
 extern const PromptCommand kStop;
+extern const PromptCommand kTracePoints;
 
 }  // namespace hostnic

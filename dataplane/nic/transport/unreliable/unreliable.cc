@@ -139,6 +139,7 @@ UnreliableTransport::Taken UnreliableTransport::receive_in_order(QpContext& qp,
   const Outcome placed = place_message(qp, p, payload_of(packet, p));
   if (judge(qp, placed) == Taken::kNotNow) return Taken::kNotNow;
   if (placed.done()) qp.message.parts.offset_bytes += p.payload_bytes;
+  if (unlikely(messages_ != nullptr) && placed.done() && !p.more) messages_->note_placed(qp, p);
   if (!p.more)
     qp.message.state = State::kNone;
   else if (!placed.done())
@@ -212,6 +213,7 @@ UnreliableTransport::Taken UnreliableTransport::receive_datagram(QpContext& qp,
       executor_.place_send(qp, {.sn = sn, .message_bytes = message_bytes, .header = grh},
                            {.psn = p.psn}, payload_of(packet, p));
   if (!placed.done()) return judge(qp, placed);
+  if (unlikely(messages_ != nullptr)) messages_->note_placed(qp, p);
   ReceiveEnd end =
       receive_end_of(p, {.has_imm = wire::opcode_info(p.opcode).has_imm}, message_bytes);
   end.flags |= kRecvHasGrh | (is_stand_in(p.src_ip) ? kRecvIpv6 : 0u);

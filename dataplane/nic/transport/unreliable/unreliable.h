@@ -38,6 +38,7 @@ class UnreliableTransport : public TransportDefaults {
         reports_(nic.reports),
         counters_(nic.counters),
         groups_(nic.groups),
+        messages_(nic.messages),
         held_(nic.egress.pools().copies) {}
 
   // -- Packets that have arrived. They come in no trains.
@@ -93,6 +94,7 @@ class UnreliableTransport : public TransportDefaults {
   Reports& reports_;
   Counters& counters_;
   const MulticastGroups& groups_;
+  MessageTap* const& messages_;
   HeldPackets held_;
 };
 static_assert(NicTransport<UnreliableTransport>);
