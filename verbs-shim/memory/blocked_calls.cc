@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "verbs-shim/memory/blocked_calls.h"
 
+#include <poll.h>
 #include <sys/mman.h>
 
 #include <mutex>
@@ -99,6 +100,11 @@ void for_each_blocked_call(SettleCall* settle, const EventReader& reader) {
     if (waits_for_event(thread) && read_call(thread, call)) settle(call, reader);
     return true;
   });
+}
+
+bool has_event(int userfault) {
+  pollfd readable{userfault, POLLIN, 0};
+  return poll(&readable, 1, 0) > 0;
 }
 
 ssize_t read_events_of(int userfault, void* to, size_t length_bytes) {

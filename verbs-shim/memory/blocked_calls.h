@@ -36,6 +36,10 @@ using SettleCall = void(const BlockedCall& call, const EventReader& reader);
 //   4. this reader makes zeros of what the thread wrote.
 void for_each_blocked_call(SettleCall* settle, const EventReader& reader);
 
+// Whether an event can be read now. The kernel gives the oldest first, and faults before changes:
+// calls are looked at after this and before the read, so that what is read was looked at.
+bool has_event(int userfault);
+
 // As read(), for the events of discards: reading one lets its thread go on.
 ssize_t read_events_of(int userfault, void* to, size_t length_bytes);
 

@@ -152,7 +152,9 @@ void LateFill::drop(uint64_t start, uint64_t end) {
 // Nothing is copied here, since whoever copies calls it.
 void LateFill::read_events() {
   uffd_msg event;
-  for (;;) {
+  // An event that comes after this look is left for the next: what is read without having been
+  // looked at would let its thread go on with nothing settled. Faults are read first.
+  while (has_event(fd_)) {
     // The thread whose call is to be settled goes on once its event has been read.
     if (settle_ != nullptr && change_is_due())
       for_each_blocked_call(settle_, {own_mirror_fd_, own_watch_fd_, true});

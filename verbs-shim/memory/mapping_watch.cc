@@ -106,9 +106,13 @@ bool MappingWatch::read_events() {
   uint64_t change = revoker_->begin_change();
   for (;;) {
     uffd_msg events[kEventsAtOnce];
-    if (settle_ != nullptr) for_each_blocked_call(settle_, {-1, fd_, false});
-    const ssize_t got = settle_ != nullptr ? read_events_of(fd_, events, sizeof(events[0]))
-                                           : read(fd_, events, sizeof(events));
+    // Only an event that was there before the calls were looked at is read: the oldest one, whose
+    // thread was seen. One that comes in between would let its thread go on with nothing settled.
+    const bool is_due = settle_ == nullptr || has_event(fd_);
+    if (settle_ != nullptr && is_due) for_each_blocked_call(settle_, {-1, fd_, false});
+    const ssize_t got = !is_due              ? 0
+                        : settle_ != nullptr ? read_events_of(fd_, events, sizeof(events[0]))
+                                             : read(fd_, events, sizeof(events));
     const int error = errno;
     const size_t count = got > 0 ? static_cast<size_t>(got) / sizeof(events[0]) : 0;
     MappingChange changes[kEventsAtOnce];

@@ -20,7 +20,9 @@
 
 #include "tests/unit/memory/testing.h"
 #include "verbs-shim/memory/blocked_calls.h"
+#include "verbs-shim/memory/mapping_watch.h"
 #include "verbs-shim/memory/raw_memory.h"
+#include "verbs-shim/memory/revoker.h"
 
 #ifndef UFFD_USER_MODE_ONLY
 #define UFFD_USER_MODE_ONLY 1
@@ -152,6 +154,66 @@ TEST(BlockedCalls, ADiscardThatWaitsForNoEventIsNotSettled) {
     discards.join();
   });
 }
+
+// Discards twice, the second time when the watch has read all there was: its next look at calls, if
+// it makes one, takes place before that discard, and the discard must be looked at anew.
+class TwoDiscards {
+ public:
+  static void look(const memory::BlockedCall& call, const memory::EventReader&) {
+    uint64_t start = 0, end = 0;
+    if (memory::is_discard(call, start, end)) {
+      (start == pages->va() ? first_was_seen : second_was_seen) = true;
+      return;
+    }
+    // The thread that always waits is seen behind the first discard in the look at that; its second
+    // sight is another look.
+    if (call.number != SYS_read || !first_was_seen || ++looks != 2) return;
+    second_wanted = true;
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));  // it waits for its event by then
+  }
+  static void run() {
+    memory::Revoker revoker;
+    memory::MappingWatch watch;
+    Buffer both(2 * kPage);
+    pages = &both;
+    std::memset(both.data(), 1, both.size());
+    // Threads are looked at in the order of their numbers: this one before the one that waits.
+    std::thread second([] {
+      while (!second_wanted) std::this_thread::yield();
+      memory::raw_madvise(pages->data() + kPage, kPage, MADV_DONTNEED);
+    });
+    int ends[2];
+    ASSERT_EQ(pipe(ends), 0);
+    std::thread waits([&ends] {
+      char byte = 0;
+      EXPECT_EQ(read(ends[0], &byte, 1), 1);
+    });
+    ASSERT_EQ(0, revoker.start([](const MemoryChange&) {}));
+    if (watch.start(revoker, "two-discards", look) &&
+        watch.watch(both.va(), both.va() + 2 * kPage)) {
+      memory::raw_madvise(both.data(), kPage, MADV_DONTNEED);
+      std::this_thread::sleep_for(std::chrono::milliseconds(200));
+      second_wanted = true;
+      second.join();
+      EXPECT_TRUE(second_was_seen);
+    } else {
+      second_wanted = true;
+      second.join();
+    }
+    EXPECT_EQ(write(ends[1], "", 1), 1);
+    waits.join();
+    std::fflush(nullptr);
+    _exit(::testing::Test::HasFailure() ? 1 : 0);  // the threads of both have no end
+  }
+
+ private:
+  static inline const Buffer* pages = nullptr;
+  static inline std::atomic<bool> first_was_seen{false}, second_was_seen{false},
+      second_wanted{false};
+  static inline std::atomic<int> looks{0};
+};
+
+TEST(BlockedCalls, ADiscardThatComesBetweenLookAndReadIsLookedAt) { in_child(TwoDiscards::run); }
 
 using Madvise = int (*)(void*, size_t, int);
 
