@@ -62,6 +62,9 @@ namespace hostnic {
   X(peer_questions_sent, "questions to hosts about what they speak")                     \
   X(peer_questions_answered, "such questions of hosts that were answered")               \
   X(peer_questions_refused, "such questions beyond the rate, dropped")                   \
+  X(inquiries_sent, "questions to hosts about connections that fail or wait")            \
+  X(inquiries_answered, "such questions of hosts that were answered")                    \
+  X(inquiries_refused, "such questions beyond the rate, dropped")                        \
   X(rx_no_receive, "UC and UD messages dropped: no receive was posted")                  \
   X(rx_too_long, "UC and UD messages dropped: longer than allowed")                      \
   X(uc_incomplete, "UC messages dropped: a packet of them did not come")                 \

@@ -233,6 +233,10 @@ void Nic::send_management(Ipv4Address from, Ipv4Address to, uint8_t traffic_clas
   core_->shard.management.send(from, to, traffic_class, bytes);
 }
 
+void Nic::send_inquiry(Ipv4Address from, Ipv4Address to, const cm::Inquiry& inquiry) {
+  core_->shard.management.send(from, to, inquiry);
+}
+
 bool Nic::knows_host(Ipv4Address host) {
   Egress& egress = core_->shard.egress;
   Path path;

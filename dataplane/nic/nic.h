@@ -17,6 +17,7 @@
 #include "dataplane/nic/packet/pools.h"
 #include "dataplane/nic/port.h"
 #include "dataplane/nic/settings.h"
+#include "protocol/cm/inquiry.h"
 #include "protocol/cm/mad.h"
 #include "protocol/impair/spec.h"
 #include "protocol/impair/stage.h"
@@ -104,6 +105,8 @@ class Nic {
   // it.
   void send_management(Ipv4Address from, Ipv4Address to, uint8_t traffic_class,
                        std::span<const std::byte, cm::kMadBytes> bytes);
+  // Sends a question about a connection in the same way.
+  void send_inquiry(Ipv4Address from, Ipv4Address to, const cm::Inquiry& inquiry);
   // Whether packets to a host can be addressed; where its MAC address is not known yet it is asked
   // for. True also where nobody would be asked, or too many are being asked.
   bool knows_host(Ipv4Address host);

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Management datagrams: what is understood survives being built and parsed again, and the IP header
-// in front of a REQ's private data likewise, and what hosts say of what they speak.
+// in front of a REQ's private data likewise, what hosts say of what they speak, and of connections.
 #include <algorithm>
 #include <cstdlib>
 
-#include "protocol/cm/peer.h"
+#include "protocol/cm/inquiry.h"
 
 using namespace hostnic::cm;
 
@@ -20,6 +20,12 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     std::abort();
   if (const auto answer = answer_in(*mad); answer && answer_in(mad_of(*answer)) != answer)
     std::abort();
+  if (const auto asked = inquiry_in(*mad); asked && inquiry_in(mad_of(*asked)) != asked)
+    std::abort();
+  if (const auto heard = inquiry_answer_in(*mad); heard && heard->known) {
+    const auto again = inquiry_answer_in(mad_of(heard->answer));
+    if (!again || !again->known || again->answer != heard->answer) std::abort();
+  }
   if (const auto* req = std::get_if<Req>(&mad->message)) {
     const auto ip = parse_ip_header(std::span(req->private_data).first<kIpHeaderBytes>());
     std::array<std::byte, kIpHeaderBytes> again;

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // QP 1: management datagrams reach the other NIC's queue, whole and only there, with and without
 // ICRC, and are lost like other packets.
+#include "dataplane/nic/management/management.h"
+
 #include <gtest/gtest.h>
 
 #include "dataplane/nic/management/management_queue.h"
@@ -73,6 +75,47 @@ TEST_F(Management, AFullQueueDropsAndCounts) {
   EXPECT_EQ(arrived(1), ManagementQueue::kCapacity);
   send(1);
   EXPECT_EQ(arrived(1), 1u) << "there is room again";
+}
+
+cm::Inquiry inquiry(uint32_t bytes) {
+  return {.transaction_id = 1, .request_id = 2, .datagram_bytes = bytes};
+}
+
+TEST_F(Management, AnInquiryArrivesAsLongAsItSays) {
+  start({});
+  Nic& from = world->host(0).nic();
+  for (const uint32_t bytes : {256u, 512u, 1024u, 4096u}) {
+    from.send_inquiry(ip(0), ip(1), inquiry(bytes));
+    world->run_for(kMillisecond);
+    ManagementDatagram datagram;
+    ASSERT_TRUE(queues[1]->pop(datagram)) << bytes;
+    EXPECT_EQ(cm::inquiry_in(*cm::parse(datagram.bytes)), inquiry(bytes));
+  }
+  EXPECT_EQ(world->host(0).counter(Counter::inquiries_sent), 4u);
+  // One that is shorter than it says is none.
+  bytes = cm::build(cm::mad_of(inquiry(512)));
+  send(1);
+  EXPECT_EQ(arrived(1), 0u);
+  EXPECT_EQ(world->host(1).counter(Counter::rx_too_long), 1u);
+}
+
+TEST_F(Management, InquiriesBeyondTheRateAreDropped) {
+  start({});
+  Nic& from = world->host(0).nic();
+  constexpr uint32_t kFlood = 300;
+  for (uint32_t i = 0; i < kFlood; ++i) {
+    from.send_inquiry(ip(0), ip(1), inquiry(256));
+    world->run_for(kMillisecond / 10);
+  }
+  const uint64_t refused = world->host(1).counter(Counter::inquiries_refused);
+  ManagementDatagram datagram;
+  uint32_t passed = 0;
+  while (queues[1]->pop(datagram)) ++passed;
+  EXPECT_EQ(passed + refused, kFlood);
+  EXPECT_GE(passed, hostnic::Management::kInquiryBurst);
+  EXPECT_LE(passed, hostnic::Management::kInquiryBurst + 8) << "30 ms at 200 a second";
+  send(1);
+  EXPECT_EQ(arrived(1), 1u) << "other datagrams are not meant";
 }
 
 // Nobody listens: the packet is for no queue pair.
