@@ -119,9 +119,16 @@ Expected<std::vector<CaptureState>, std::string> dump_captures(const std::string
   return states;
 }
 
+// Hosts that hostnicd asks answer in milliseconds, or are given up in 1.3 s.
 Expected<std::string, std::string> run_text(const std::string& socket_path,
                                             const std::string& command) {
+  constexpr uint32_t kMostTries = 120, kPauseUs = 20'000;
   auto answer = request(socket_path, ControlKind::kText, command);
+  for (uint32_t i = 0;
+       i < kMostTries && answer && answer->header.error == 0 && answer->header.count != 0; ++i) {
+    usleep(kPauseUs);
+    answer = request(socket_path, ControlKind::kText, command);
+  }
   if (!answer) return Unexpected(answer.error());
   if (answer->header.error == 0 && !answer->fds.empty()) return text_in(answer->fds[0].get());
   if (answer->header.error == 0) return text_of(answer->payload);

@@ -26,6 +26,7 @@
 namespace hostnic {
 
 class CmAgent;
+class Inquiries;
 class MessageTrace;
 
 // The NIC as the lcore loop sees it.
@@ -84,6 +85,9 @@ class Daemon {
   // The agent for rdma_cm; null while there is none. Called by the control thread.
   const CmAgent* cm() const { return cm_; }
   void set_cm(const CmAgent* cm) { cm_ = cm; }
+  // The questions to other hosts; null while there are none. [any thread]
+  Inquiries* inquiries() const { return inquiries_; }
+  void set_inquiries(Inquiries* inquiries) { inquiries_ = inquiries; }
   void quit() { quit_.store(true); }
   bool quitting() const { return quit_.load(); }  // [any thread]
 
@@ -131,6 +135,7 @@ class Daemon {
   std::unique_ptr<MessageTrace> message_trace_;
   bool launched_ = false;
   const CmAgent* cm_ = nullptr;
+  Inquiries* inquiries_ = nullptr;
   std::atomic<bool> quit_{false};
 };
 

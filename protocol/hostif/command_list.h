@@ -33,6 +33,7 @@ inline constexpr CommandInfo kCommandInfos[] = {
     {"show metrics", "[prometheus]",
      "all that is measured, as OpenMetrics or in Prometheus' older format"},
     {"explain", "QPN|last|PID", "a queue pair in sentences, or those of a program"},
+    {"probe", "ADDRESS [hnicK]", "what a host is, and whether large packets pass on the way to it"},
     {"set impair", "hnicK|all rx|tx SPEC",
      "drop, duplicate, reorder, delay, corrupt, mark or limit packets; none ends it", true},
     {"trace points", "[on|off|save DIRECTORY]",

@@ -32,14 +32,17 @@ enum class ControlKind : uint32_t {
   kRegisterMr,    // RegisterMrRequest, MemoryRegion[region_count]; fds: files -> RegisterMrReply
   kDeregisterMr,  // DeregisterMrRequest -> ControlReply, sent when nothing in hostnicd refers to
                   // the memory
-  kText,          // a command as at the prompt -> ControlReply, text
+  kText,          // a command as at the prompt -> ControlReply, text; count 1: hosts are being
+                  // asked, and the same command a little later knows more
   kChangeMemory,  // MemoryChange -> ControlReply, sent when the change is in force
   kNameHost,      // NameHostRequest -> NameHostReply
   kOpenCm,        // OpenCmRequest -> OpenCmReply: from then on cm_message.h is spoken
   kMemoryFilled,  // MemoryFilledRequest -> ControlReply, sent at once; soon after that hostnicd
                   // reaches the region's late parts like all of the mirror
   kCapture,       // CaptureRequest -> CaptureReply (capture_message.h)
-  kExplain,       // ExplainRequest -> ControlReply, text: why, in one line; empty: nothing is known
+  kExplain,  // ExplainRequest -> ControlReply, text: why, in one line; empty: nothing is known;
+             // a count other than 0 is a ticket: the peer's host is being asked, and the same
+             // question with the ticket, some milliseconds later, has the answer
   kDumpCaptures,  // DumpCapturesRequest -> ControlReply, CaptureState[count] (capture_message.h)
 };
 
@@ -184,7 +187,8 @@ struct ExplainRequest {
   SendOp op;
   uint8_t sge_count;
   uint8_t max_rd_atomic;
-  uint8_t reserved[5];
+  uint8_t reserved;
+  uint32_t ticket;  // 0; or what an answer's count was: the rest is not looked at
   uint32_t key;     // binds: the region's
   uint32_t access;  // binds: AccessFlag
   uint64_t remote_va;

@@ -32,7 +32,7 @@ DAEMON = {"network": set(), "lcore": set(), "trust": set(), "ports": {"network",
           "control": {"", "trust"}, "clients": {"", "lcore", "trust", "start", "control", "observe"},
           "rdma_cm": {"", "network", "lcore", "trust", "ports/udp", "control"},
           "control/commands": {"", "control", "rdma_cm", "observe"},
-          "observe": {"", "control", "lcore"},
+          "observe": {"", "control", "lcore", "network"},
           "server": {"", "trust", "start", "control", "control/commands", "clients", "rdma_cm", "observe"}}
 DAEMON_FOR_ALL = {"log.h", "plan.h"}
 # Worlds of both halves, which nothing else of dataplane/ knows.

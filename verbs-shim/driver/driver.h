@@ -31,6 +31,21 @@ class SegmentMap;
 class Srq;
 class Arena;
 
+// What hostnicd knows: a cause, in one line; empty: none. With a ticket it is being found out.
+struct Why {
+  std::string text;
+  uint32_t ticket = 0;
+};
+
+// A line about a failure or a wait whose cause is being found out: the question with its ticket,
+// what comes before the cause, and what is said if there is none (empty: then nothing is).
+struct OwedLine {
+  ExplainRequest request{};
+  std::string before, fallback;
+};
+// Says a line, with its cause.
+void say(const OwedLine& line, const std::string& cause);
+
 // The edges of the driver: how to reach the other side of the segment.
 class NicLink {
  public:
@@ -47,7 +62,9 @@ class NicLink {
   // Asks hostnicd why something failed, or why nothing comes: one line; empty: nothing is known, or
   // it can't be asked now. Called with the driver's lock, on no path that is hot, while people want
   // to know (base/explanation.h).
-  virtual std::string ask_why(const ExplainRequest&) { return {}; }
+  virtual Why ask_why(const ExplainRequest&) { return {}; }
+  // Takes a line whose cause is being found out, and says it when it is known, on another thread.
+  virtual void owe_line(OwedLine line) { say(line, {}); }
 };
 
 struct DriverSettings {

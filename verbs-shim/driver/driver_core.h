@@ -69,7 +69,8 @@ struct DriverCore final : QpHost {
     if (srq.limit_reached() && async != nullptr)
       async(async_argument, AsyncEvent::kSrqLimitReached, srq.init.user, nullptr);
   }
-  std::string ask_why(const ExplainRequest& request) override { return link.ask_why(request); }
+  Why ask_why(const ExplainRequest& request) override { return link.ask_why(request); }
+  void owe_line(OwedLine line) override { link.owe_line(std::move(line)); }
   void move_nic_to_error(Qp& qp) override;
   bool send_window_command(Qp& qp, Command& command) override;
 

@@ -4,6 +4,8 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
+#include <utility>
 
 #include "verbs-shim/driver/driver.h"
 #include "verbs-shim/driver/message_log.h"
@@ -46,8 +48,17 @@ class QpHost {
   // there is no room now.
   virtual bool send_window_command(class Qp& qp, Command& command) = 0;
 
-  // Asks hostnicd why: NicLink::ask_why.
-  virtual std::string ask_why(const ExplainRequest& request) = 0;
+  // Asks hostnicd why: NicLink::ask_why, owe_line.
+  virtual Why ask_why(const ExplainRequest& request) = 0;
+  virtual void owe_line(OwedLine line) = 0;
+  // Says a line with the cause that hostnicd knows, or, where a host is being asked, later.
+  void say_why(const ExplainRequest& request, std::string before, std::string fallback) {
+    const Why why = ask_why(request);
+    OwedLine line{request, std::move(before), std::move(fallback)};
+    line.request.ticket = why.ticket;
+    if (why.ticket != 0) return owe_line(std::move(line));
+    say(line, why.text);
+  }
 
   // Not 0 while hostnicd wants to be told of messages.
   uint32_t message_events() const {

@@ -17,7 +17,7 @@ void explain_refusal(const SendQueue& queue) {
   ExplainRequest request{};
   request.qpn = queue.qpn;
   request.question = Question::kRefusesPeer;
-  const std::string cause = queue.host.ask_why(request);
+  const std::string cause = queue.host.ask_why(request).text;
   explain("QP 0x%x: has refused a request of its peer, and is in ERR now: %s", queue.qpn,
           cause.empty() ? "key, bounds, right or length" : cause.c_str());
 }

@@ -241,7 +241,7 @@ void SendQueue::log_failure(uint32_t index) const {
   if (!explanations_wanted()) return;
   const Wqe& w = wqe(index);
   const std::optional<Question> question = question_about_failure();
-  std::string cause = question ? host.ask_why(question_about(index, *question)) : std::string();
+  std::string cause;
   if (init.type == QpType::kUd && failed_vendor_ == VendorError::kLocalLength) {
     char line[80];
     snprintf(line, sizeof line, "a datagram has at most %u bytes, one packet's",
@@ -257,13 +257,15 @@ void SendQueue::log_failure(uint32_t index) const {
     snprintf(waited, sizeof waited, " (retry_cnt %u, timeout %u)", attr.retry_cnt, attr.timeout);
   if (failed_vendor_ == VendorError::kReceiverNotReady)
     snprintf(waited, sizeof waited, " (rnr_retry %u)", attr.rnr_retry);
-  explain("QP 0x%x: %s of %u bytes (wr_id 0x%llx)%s failed: %s (status %u, vendor err %u)%s: %s",
-          qpn, text_of(w.op), w.length_bytes, static_cast<unsigned long long>(w.wr_id), to,
-          status_text(static_cast<uint32_t>(failed_status_)), static_cast<unsigned>(failed_status_),
-          static_cast<unsigned>(failed_vendor_), waited,
-          !cause.empty()    ? cause.c_str()
-          : info != nullptr ? info->meaning
-                            : "");
+  char before[400];
+  snprintf(before, sizeof before,
+           "QP 0x%x: %s of %u bytes (wr_id 0x%llx)%s failed: %s (status %u, vendor err %u)%s", qpn,
+           text_of(w.op), w.length_bytes, static_cast<unsigned long long>(w.wr_id), to,
+           status_text(static_cast<uint32_t>(failed_status_)),
+           static_cast<unsigned>(failed_status_), static_cast<unsigned>(failed_vendor_), waited);
+  if (cause.empty() && info != nullptr) cause = info->meaning;
+  if (question) return host.say_why(question_about(index, *question), before, cause);
+  explain("%s: %s", before, cause.c_str());
 }
 
 }  // namespace hostnic::driver

@@ -2,6 +2,7 @@
 #include "verbs-shim/driver/wait_watch.h"
 
 #include <algorithm>
+#include <cstdio>
 #include <string>
 
 #include "verbs-shim/base/explanation.h"
@@ -44,15 +45,28 @@ WaitView view_of(const Qp& qp) {
   return view;
 }
 
-// What hostnicd says about that.
-std::string ask_why_waiting(const Qp& qp, const WaitView& view) {
-  if (view.sends)
-    return qp.host.ask_why(
-        qp.question_about(qp.head(), view.is_rnr ? Question::kNotReady : Question::kSilent));
+// Says for how long requests have waited, and what hostnicd knows about that.
+void tell_send_wait(const DriverCore& driver, const Qp& qp, bool is_rnr, double waited_s) {
+  char before[128];
+  if (is_rnr)
+    snprintf(before, sizeof before, "QP 0x%x: RNR for %.1f s", qp.qpn, waited_s);
+  else
+    snprintf(before, sizeof before, "QP 0x%x: no answer for %.1f s (%llu timeouts, %llu probes)",
+             qp.qpn, waited_s, static_cast<unsigned long long>(driver.totals.timeouts),
+             static_cast<unsigned long long>(driver.totals.probes));
+  qp.host.say_why(
+      qp.question_about(qp.head(), is_rnr ? Question::kNotReady : Question::kSilent), before,
+      is_rnr ? "the peer has posted no receive" : "the peer, or the network to it, is silent");
+}
+
+// The same of receives, about which nothing is said unless somebody knows why.
+void tell_receive_wait(const Qp& qp, double waited_s) {
+  char before[128];
+  snprintf(before, sizeof before, "QP 0x%x: its receives have waited for %.1f s", qp.qpn, waited_s);
   ExplainRequest request{};
   request.qpn = qp.qpn;
   request.question = Question::kWaiting;
-  return qp.host.ask_why(request);
+  qp.host.say_why(request, before, {});
 }
 
 double seconds(uint64_t ns) { return static_cast<double>(ns) / 1e9; }
@@ -99,25 +113,12 @@ void WaitWatch::look_at(DriverCore& driver, Qp& qp, TimeNs now_ns) {
   if (!view.sends) {
     clocks.sends.rest();
   } else if (clocks.sends.due(view.marker, now_ns, kSecondNs)) {
-    const std::string cause = ask_why_waiting(qp, view);
-    const double waited = seconds(clocks.sends.waited_ns());
-    if (view.is_rnr) {
-      explain("QP 0x%x: RNR for %.1f s: %s", qp.qpn, waited,
-              cause.empty() ? "the peer has posted no receive" : cause.c_str());
-    } else {
-      explain("QP 0x%x: no answer for %.1f s (%llu timeouts, %llu probes): %s", qp.qpn, waited,
-              static_cast<unsigned long long>(driver.totals.timeouts),
-              static_cast<unsigned long long>(driver.totals.probes),
-              cause.empty() ? "the peer, or the network to it, is silent" : cause.c_str());
-    }
+    tell_send_wait(driver, qp, view.is_rnr, seconds(clocks.sends.waited_ns()));
   }
   if (!view.receives) {
     clocks.receives.rest();
   } else if (clocks.receives.due(view.marker, now_ns, kPatientNs)) {
-    const std::string cause = ask_why_waiting(qp, view);
-    if (!cause.empty())
-      explain("QP 0x%x: its receives have waited for %.1f s: %s", qp.qpn,
-              seconds(clocks.receives.waited_ns()), cause.c_str());
+    tell_receive_wait(qp, seconds(clocks.receives.waited_ns()));
   }
   if (!view.unsaid) {
     clocks.unsaid.rest();

@@ -23,6 +23,7 @@
 #include "verbs-shim/memory/memory_registrar.h"
 #include "verbs-shim/runtime/control_client.h"
 #include "verbs-shim/runtime/core_sharing.h"
+#include "verbs-shim/runtime/owed_lines.h"
 #include "verbs-shim/runtime/registered_ranges.h"
 #include "verbs-shim/runtime/service_thread.h"
 
@@ -67,8 +68,20 @@ struct Context::Parts {
   std::map<Gid, Ipv4Address> named_hosts;  // under control_mutex
   // Registrations whose pages may not all have got into the mirror yet; under control_mutex.
   std::vector<MemoryRegistration> late;
+  OwedLines owed{[this](const ExplainRequest& request) { return ask_why(request); }, driver::say};
   std::optional<CoreSharing> cores;
   std::optional<ServiceThread> service;
+
+  // Others may be talking to hostnicd, perhaps for long: nobody waits for them.
+  std::optional<driver::Why> ask_why(const ExplainRequest& request) {
+    const std::unique_lock lock(control_mutex, std::try_to_lock);
+    if (!lock) return std::nullopt;
+    const auto answer = control.call(ControlKind::kExplain, bytes_of(request), {});
+    if (!answer) return driver::Why{};
+    return driver::Why{
+        {reinterpret_cast<const char*>(answer->payload.data()), answer->payload.size()},
+        answer->count};
+  }
 
   void detach() {
     if (user != nullptr) MemoryRegistrar::process().detach(*user);
@@ -196,7 +209,8 @@ void Context::prepare_threads(bool move_threads) {
   Parts& p = *parts_;
   p.cores.emplace(*p.header, *p.doorbell, move_threads);
   p.service.emplace(ServiceThread::Served{device_, *driver_, *p.header, p.control, *p.cores, alive_,
-                                          [this] { return refresh_gids(); }});
+                                          [this] { return refresh_gids(); },
+                                          [this] { return parts_->owed.settle(monotonic_ns()); }});
 }
 
 Expected<void, ContextError> Context::map_segment(std::vector<UniqueFd> fds,
@@ -488,15 +502,15 @@ bool Context::refresh_gids() {
   return true;
 }
 
-// Others may be talking to hostnicd, perhaps for long: the driver, whose lock is held, does not
-// wait for them.
-std::string Context::ask_why(const ExplainRequest& request) {
-  if (!alive()) return {};
-  const std::unique_lock lock(parts_->control_mutex, std::try_to_lock);
-  if (!lock) return {};
-  const auto answer = parts_->control.call(ControlKind::kExplain, bytes_of(request), {});
-  if (!answer || answer->payload.empty()) return {};
-  return {reinterpret_cast<const char*>(answer->payload.data()), answer->payload.size()};
+// The driver's lock is held.
+driver::Why Context::ask_why(const ExplainRequest& request) {
+  return alive() ? parts_->ask_why(request).value_or(driver::Why{}) : driver::Why{};
+}
+
+// Called with the driver's lock: nothing is asked here.
+void Context::owe_line(driver::OwedLine line) {
+  parts_->owed.add(std::move(line), monotonic_ns());
+  wake_service(*parts_->header);
 }
 
 void Context::abandon_after_fork() {
@@ -504,6 +518,7 @@ void Context::abandon_after_fork() {
   gids_.abandon_after_fork();
   if (parts_ == nullptr) return;
   if (parts_->service) parts_->service->abandon_after_fork();
+  parts_->owed.abandon_after_fork();
   parts_->user.reset();  // the registrar has forgotten it
   parts_->control.close();
   // The segment is not mapped here (MADV_DONTFORK), and the addresses may get other owners.

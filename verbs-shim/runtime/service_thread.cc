@@ -93,6 +93,7 @@ void ServiceThread::run() {
     tell_address_changes();
     tell_port_changes();
     look_at_waits(now_ns);
+    owes_lines_ = served_.settle_lines();
     // Whoever has the lock posts or makes progress, perhaps preempted by us: spinning here would
     // keep that thread from its core. While the program polls it does this thread's work anyway; to
     // do it here as well would mean to be preempted with the lock taken, on machines with fewer
@@ -113,7 +114,8 @@ void ServiceThread::sleep(uint32_t seen) {
   const TimeNs deadline_ns =
       served_.driver.turn_wanted() ? now_ns : served_.driver.next_deadline_ns();
   const TimeNs tick_ns = now_ns + (polls ? kPolledTickNs : kTickNs);
-  const TimeNs wake_ns = std::min(std::max(deadline_ns, tick_ns), now_ns + look_interval_ns());
+  const TimeNs look_ns = now_ns + (owes_lines_ ? kOwingTickNs : look_interval_ns());
+  const TimeNs wake_ns = std::min(std::max(deadline_ns, tick_ns), look_ns);
   wakes_ns_.store(wake_ns, std::memory_order_relaxed);
   announce_service_sleep(header);
   if ((!served_.driver.reports_waiting() || program_polls(header, now_ns)) &&

@@ -32,6 +32,7 @@ class ServiceThread {
     CoreSharing& cores;
     std::atomic<bool>& alive;            // false: hostnicd died or dropped this client
     std::function<bool()> refresh_gids;  // false: it is to be tried again
+    std::function<bool()> settle_lines;  // says lines whose cause has come; true: some are left
   };
 
   explicit ServiceThread(const Served& served) : served_(served) {}
@@ -55,6 +56,7 @@ class ServiceThread {
   // The ticks while timers run (rule 34, wake-ups). A program that polls runs the timers itself,
   // and each tick takes the lcore or the program off its core for 15 us.
   static constexpr uint64_t kTickNs = 1'000'000, kPolledTickNs = 4'000'000;
+  static constexpr uint64_t kOwingTickNs = 10'000'000;  // lines wait for their cause
 
   void run();
   void sleep(uint32_t seen);
@@ -75,6 +77,7 @@ class ServiceThread {
   TimeNs look_at_socket_ns_ = 0, look_at_waits_ns_ = 0;
   uint32_t port_changes_ = 0;  // of which the program was told
   uint32_t address_changes_ = 0;
+  bool owes_lines_ = false;
 };
 
 }  // namespace hostnic::runtime

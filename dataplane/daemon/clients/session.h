@@ -80,6 +80,7 @@ class ClientSession {
   bool answer(const Expected<void, ControlError>& done);
   bool handle_name(const NameHost& call);
   bool handle_explain(const ExplainRequest& request);
+  uint32_t owe(const QpView& qp, const ExplainRequest& request);
   bool handle_list();
   void close_descriptors();
   bool program_ended() const;
@@ -98,6 +99,15 @@ class ClientSession {
   std::unique_ptr<ClientChannel> channel_;
   std::unique_ptr<ClientRegions> regions_;
   pid_t pid_ = 0;  // as the kernel says; 0: in another PID namespace
+  // Questions about peers at hosts that are being asked; the session thread's.
+  static constexpr size_t kMostOwed = 16;
+  struct OwedExplanation {
+    uint32_t ticket;
+    QpView qp;
+    ExplainRequest request;
+  };
+  std::vector<OwedExplanation> owed_;
+  uint32_t next_ticket_ = 0;
   // The numbers of hosts that the client has named by IPv6 addresses.
   std::vector<Ipv4Address> named_hosts_;
   bool attached_ = false;

@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <string_view>
 
 #include "dataplane/daemon/clients/session.h"
@@ -63,10 +64,32 @@ bool ClientSession::handle_name(const NameHost& call) {
   return send_reply(socket_.get(), 0, ControlReply{}, bytes_of(NameHostReply{raw(*number)}));
 }
 
+// Keeps a question whose answer comes later; those that nobody asked for again go.
+uint32_t ClientSession::owe(const QpView& qp, const ExplainRequest& request) {
+  if (owed_.size() == kMostOwed) owed_.erase(owed_.begin());
+  // 0 is no ticket.
+  next_ticket_ = std::max(next_ticket_ + 1, 1u);
+  owed_.push_back({next_ticket_, qp, request});
+  return next_ticket_;
+}
+
 // Says why, of a queue pair of this client's.
 bool ClientSession::handle_explain(const ExplainRequest& request) {
-  const std::string whole = explain(daemon_, *unit_, info_.client_id, request);
-  const std::string_view text = limited_text(whole);
+  Explanation found;
+  if (request.ticket == 0) {
+    found = explain(daemon_, *unit_, info_.client_id, request);
+  } else {
+    const auto owed = std::ranges::find(owed_, request.ticket, &OwedExplanation::ticket);
+    if (owed == owed_.end()) return send_reply(socket_.get(), 0, ControlReply{});
+    found = explain_peer(daemon_, *unit_, owed->qp, info_.client_id, owed->request);
+    if (!found.comes_later) owed_.erase(owed);
+  }
+  if (found.comes_later) {
+    ControlReply later;
+    later.count = request.ticket != 0 ? request.ticket : owe(*found.comes_later, request);
+    return send_reply(socket_.get(), 0, later);
+  }
+  const std::string_view text = limited_text(found.text);
   if (!text.empty())
     note_error(fmt::format("{} QP {:#x} of {} (pid {}): {}", unit_->plan.settings.name, request.qpn,
                            info_.program, info_.pid, text));

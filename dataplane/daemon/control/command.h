@@ -25,8 +25,9 @@ struct Asker {
 };
 
 struct CommandResult {
-  int error = 0;     // errno value
-  std::string text;  // what to show, lines ending in '\n'; on error one line without it
+  int error = 0;      // errno value
+  std::string text;   // what to show, lines ending in '\n'; on error one line without it
+  bool more = false;  // hosts are being asked: a little later the same command knows more
 };
 
 struct PromptCommand : CommandInfo {

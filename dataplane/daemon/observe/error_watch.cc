@@ -11,12 +11,26 @@ ErrorWatch::ErrorWatch(Daemon& daemon) : daemon_(daemon), watched_(daemon.nics()
 void ErrorWatch::look() {
   for (size_t i = 0; i < watched_.size(); ++i) {
     NicInstance& instance = daemon_.nics()[i];
+    look_at_port(instance, watched_[i]);
     // It starts again from 0 with `clear counters`.
     const uint64_t naks_sent = instance.nic->counters().get(Counter::nak_sent);
     if (naks_sent == watched_[i].naks_sent) continue;
     watched_[i].naks_sent = naks_sent;
     look_at(instance, watched_[i]);
   }
+}
+
+// Senders see what found no room as lost packets.
+void ErrorWatch::look_at_port(const NicInstance& instance, Watched& watched) {
+  if (instance.network == nullptr) return;
+  const uint64_t found_full = instance.network->found_full();
+  if (found_full == watched.found_full) return;
+  const uint64_t more = found_full - watched.found_full;
+  watched.found_full = found_full;
+  log_problem(
+      "{}: {} packets found the UDP socket full, of {} bytes: its lcore was busy, stopped or "
+      "without a processor; a larger net.core.rmem_max gives more room at the next start",
+      instance.plan.settings.name, more, instance.network->receive_buffer_bytes());
 }
 
 void ErrorWatch::look_at(NicInstance& instance, Watched& watched) {

@@ -14,15 +14,16 @@ namespace hostnic {
 class ErrorWatch {
  public:
   explicit ErrorWatch(Daemon& daemon);
-  // Costs a load for each NIC while nothing has been refused.
+  // Costs two loads for each NIC while nothing has been refused, or found the port's socket full.
   void look();
 
  private:
   struct Watched {
-    uint64_t naks_sent = 0;
+    uint64_t naks_sent = 0, found_full = 0;
     std::set<uint32_t> noted;  // queue pairs that were noted and are still there, or among the dead
   };
   void look_at(NicInstance& instance, Watched& watched);
+  static void look_at_port(const NicInstance& instance, Watched& watched);
 
   Daemon& daemon_;
   std::vector<Watched> watched_;  // by NIC

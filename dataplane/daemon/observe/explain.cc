@@ -4,246 +4,17 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cstdio>
-#include <cstring>
 #include <optional>
 #include <utility>
 
+#include "dataplane/daemon/observe/ends.h"
+#include "dataplane/daemon/observe/told.h"
 #include "dataplane/daemon/observe/view_text.h"
 #include "protocol/duration_text.h"
 #include "protocol/hostif/send_op_text.h"
 
 namespace hostnic {
 namespace {
-
-// A place in hostnicd: a NIC, and what it says of a queue pair.
-struct End {
-  NicInstance* instance = nullptr;
-  std::string nic;
-  std::optional<QpView> qp;
-};
-
-std::string bytes_text(uint64_t bytes) {
-  return bytes == 1 ? "1 byte" : fmt::format("{} bytes", bytes);
-}
-
-const char* type_name(QpType type) {
-  return type == QpType::kRc ? "RC" : type == QpType::kUc ? "UC" : "UD";
-}
-
-bool is_atomic_op(SendOp op) { return op == SendOp::kCompareSwap || op == SendOp::kFetchAdd; }
-bool is_send_op(SendOp op) {
-  return op == SendOp::kSend || op == SendOp::kSendImm || op == SendOp::kSendInv;
-}
-
-uint32_t right_of(SendOp op) {
-  if (op == SendOp::kRead) return kAccessRemoteRead;
-  return is_atomic_op(op) ? kAccessRemoteAtomic : kAccessRemoteWrite;
-}
-
-SendOp op_of(wire::Opcode opcode) {
-  using wire::Opcode;
-  switch (opcode) {
-    case Opcode::kReadRequest:
-    case Opcode::kRcReadRequest:
-      return SendOp::kRead;
-    case Opcode::kCompareSwap:
-    case Opcode::kRcCompareSwap:
-      return SendOp::kCompareSwap;
-    case Opcode::kFetchAdd:
-    case Opcode::kRcFetchAdd:
-      return SendOp::kFetchAdd;
-    case Opcode::kSendInv:
-    case Opcode::kRcSendLastInv:
-    case Opcode::kRcSendOnlyInv:
-      return SendOp::kSendInv;
-    case Opcode::kSend:
-    case Opcode::kSendImm:
-    case Opcode::kRcSendFirst:
-    case Opcode::kRcSendMiddle:
-    case Opcode::kRcSendLast:
-    case Opcode::kRcSendLastImm:
-    case Opcode::kRcSendOnly:
-    case Opcode::kRcSendOnlyImm:
-      return SendOp::kSend;
-    default:
-      return SendOp::kWrite;
-  }
-}
-
-// Whether a process is stopped, by a signal or a debugger.
-bool is_stopped(uint32_t pid) {
-  char path[64], line[256] = {};
-  snprintf(path, sizeof path, "/proc/%u/stat", pid);
-  FILE* const file = fopen(path, "re");
-  if (file == nullptr) return false;
-  const bool got = fgets(line, sizeof line, file) != nullptr;
-  fclose(file);
-  const char* const behind_name = got ? strrchr(line, ')') : nullptr;
-  return behind_name != nullptr && behind_name[1] == ' ' &&
-         (behind_name[2] == 'T' || behind_name[2] == 't');
-}
-
-std::string program_text(const QpView& qp) {
-  return fmt::format(
-      "{} (pid {}{})", qp.program, qp.pid,
-      is_stopped(qp.pid) ? ", which is stopped: SIGCONT, or its debugger, lets it go on" : "");
-}
-
-std::string name_of(const End& end) { return fmt::format("QP {:#x} of {}", end.qp->qpn, end.nic); }
-
-// Finds the NIC that has the address, and the queue pair there.
-End peer_of(Daemon& daemon, const QpView& own) {
-  End end;
-  for (NicInstance& instance : daemon.nics()) {
-    const Ipv4Address ip{own.dest_ip};
-    bool is_here = false;
-    instance.lcore->run_on([&] {
-      const NicSettings& settings = instance.nic->settings();
-      is_here = settings.ip == ip || settings.is_own(ip);
-      if (is_here) end.qp = instance.nic->views().qp(own.dest_qpn);
-    });
-    if (!is_here) continue;
-    end.instance = &instance;
-    end.nic = instance.plan.settings.name;
-    return end;
-  }
-  return end;
-}
-
-// What a request asked of the peer.
-struct Asked {
-  SendOp op;
-  uint32_t key = 0;
-  uint64_t va = 0, length_bytes = 0;
-};
-
-Asked asked_of(const RefusedRequest& refused) {
-  return {op_of(refused.opcode), refused.key, refused.va, refused.length_bytes};
-}
-
-// What is found of a key or a receive is how they are now. One that is good, and was refused all
-// the same, is of memory that could not be reached.
-std::string or_gone(std::string why, const QpView& qp) {
-  const bool is_memory = qp.refused_code == wire::NakCode::kRemoteAccess ||
-                         qp.refused_code == wire::NakCode::kRemoteOperational;
-  if (!why.empty()) return why;
-  return is_memory ? "its memory can't be reached any more: it was unmapped, protected or cut off "
-                     "after it was registered"
-                   : "the reason is not known any more";
-}
-
-// Why this end refused, or would refuse, what its peer asked. `message_bytes` is what the requester
-// says of a SEND's length.
-std::string why_refused(const End& end, const Asked& asked, uint64_t message_bytes,
-                        uint32_t requester_mtu_bytes) {
-  const QpView& qp = *end.qp;
-  const bool is_invalid = qp.refused_its_peer && qp.refused_code == wire::NakCode::kInvalidRequest;
-  if (is_invalid && requester_mtu_bytes != 0 && requester_mtu_bytes != qp.mtu_bytes)
-    return fmt::format("path MTU {} at the requester, {} at {}: both ends must agree",
-                       requester_mtu_bytes, qp.mtu_bytes, name_of(end));
-  if (is_invalid && qp.refused.packet_bytes > qp.mtu_bytes)
-    return fmt::format(
-        "a packet of {} bytes arrived at {}, whose path MTU is {}: do both ends agree?",
-        qp.refused.packet_bytes, name_of(end), qp.mtu_bytes);
-  if (is_send_op(asked.op)) {
-    const uint64_t length = std::max(message_bytes, asked.length_bytes);
-    if (is_invalid && length > qp.refused_receive_bytes)
-      return fmt::format("the message has {}, and the receive posted at {} has room for {}",
-                         bytes_text(length), name_of(end), qp.refused_receive_bytes);
-    if (const std::string memory = to_text(qp.refused_receive_fault, end.nic, false);
-        !memory.empty())
-      return fmt::format("the receive posted at {} names bad memory: {}", name_of(end), memory);
-    if (asked.op == SendOp::kSendInv)
-      return fmt::format(
-          "rkey {:#x}, to be invalidated, is of no memory window of type 2 that {} "
-          "may invalidate",
-          asked.key, name_of(end));
-    return {};
-  }
-  const uint32_t right = right_of(asked.op);
-  if (is_atomic_op(asked.op) && asked.va % 8 != 0)
-    return fmt::format("address {:#x} of the atomic is no multiple of 8", asked.va);
-  KeyView key;
-  end.instance->lcore->run_on([&] {
-    key = end.instance->nic->views().key(qp.scope(), asked.key, asked.va, asked.length_bytes, right,
-                                         /*is_remote=*/true);
-  });
-  if (key.fault == KeyFault::kQpRight)
-    return fmt::format("{} lacks {} (its qp_access_flags are {:#x})", name_of(end),
-                       access_names(right), qp.access);
-  if (key.fault == KeyFault::kNone && is_invalid && right != kAccessRemoteWrite)
-    return fmt::format("more READs and atomics at a time than {} serves (max_dest_rd_atomic {})",
-                       name_of(end), qp.responder_resources);
-  return to_text(key, end.nic, /*is_remote=*/true);
-}
-
-std::string seconds_since(const End& end, TimeNs at_ns) {
-  TimeNs now_ns = 0;
-  end.instance->lcore->run_on([&] { now_ns = end.instance->nic->now_ns(); });
-  return fmt::format("{:.1f} s ago", static_cast<double>(now_ns - std::min(now_ns, at_ns)) / 1e9);
-}
-
-// Why a peer that is this hostnicd's does not answer.
-std::string why_silent(const End& own, End& peer) {
-  const QpView& mine = *own.qp;
-  if (!peer.qp) {
-    std::optional<DeadQpView> dead;
-    std::optional<QpView> other;
-    peer.instance->lcore->run_on([&] {
-      dead = peer.instance->nic->views().dead_qp(mine.dest_qpn);
-      other = peer.instance->nic->views().qp_with_peer(Ipv4Address{mine.source_ip}, mine.qpn);
-    });
-    if (dead)
-      return fmt::format("QP {:#x} of {} is gone: {} (pid {}) {} {}", mine.dest_qpn, peer.nic,
-                         dead->last.program, dead->last.pid,
-                         dead->with_its_program ? "ended, or was killed," : "destroyed it",
-                         seconds_since(peer, dead->at_ns));
-    std::string text = fmt::format("there is no QP {:#x} on {}", mine.dest_qpn, peer.nic);
-    if (other) text += fmt::format("; QP {:#x} there names yours as its peer", other->qpn);
-    return text;
-  }
-  const QpView& theirs = *peer.qp;
-  const std::string name = name_of(peer);
-  if (theirs.state < QpState::kRtr)
-    return fmt::format("{} is in {}: its program, {}, has not brought it to RTR", name,
-                       state_name(theirs.state), program_text(theirs));
-  if (theirs.type != mine.type)
-    return fmt::format("{} is of type {}, and this one of type {}", name, type_name(theirs.type),
-                       type_name(mine.type));
-  if (theirs.state == QpState::kErr && !theirs.refused_its_peer)
-    return fmt::format("{} is in ERR: its program, {}, or an error of its own requests ended it",
-                       name, program_text(theirs));
-  if (theirs.dest_qpn != mine.qpn)
-    return fmt::format("{} names QP {:#x} as its peer, and not this one ({:#x})", name,
-                       theirs.dest_qpn, mine.qpn);
-  if (theirs.dest_ip != mine.source_ip)
-    return fmt::format("{} has a peer at another address", name);
-  if (theirs.transport != mine.transport)
-    return fmt::format("{} speaks {}, and this one {}", name,
-                       theirs.transport == Transport::kRoce ? "RoCE" : "the native transport",
-                       mine.transport == Transport::kRoce ? "RoCE" : "the native transport");
-  if (theirs.rq_psn != mine.sq_psn)
-    return fmt::format(
-        "requests begin at PSN {} here (sq_psn), and {} expects them from {} on "
-        "(rq_psn): both must agree",
-        mine.sq_psn, name, theirs.rq_psn);
-  return fmt::format(
-      "{} is in {} and expects PSN {}: what was sent to it, or its answers, was lost "
-      "on the way (hostnic ctl 'show counters')",
-      name, state_name(theirs.state), theirs.expected);
-}
-
-std::string why_not_ready(const End& peer) {
-  const QpView& theirs = *peer.qp;
-  if (theirs.shared_receives)
-    return fmt::format("the shared receive queue of {} is empty: {} has posted no receive there",
-                       name_of(peer), program_text(theirs));
-  if (theirs.receives_waiting == 0)
-    return fmt::format("{} has no receive posted: {}", name_of(peer), program_text(theirs));
-  return fmt::format("{} has {} receives posted now: they came too late", name_of(peer),
-                     theirs.receives_waiting);
-}
 
 // What is wrong with the memory that a client's own request names.
 std::string why_no_memory(const End& own, const ExplainRequest& request, uint32_t pd,
@@ -280,16 +51,6 @@ std::string why_no_window(const End& own, const ExplainRequest& request) {
   return to_text(key, own.nic, /*is_remote=*/false);
 }
 
-std::string why_waiting(const End& peer) {
-  if (!peer.qp) return {};
-  const QpView& theirs = *peer.qp;
-  if (is_stopped(theirs.pid)) return fmt::format("its peer's program, {}", program_text(theirs));
-  if (theirs.una == theirs.transmitted && theirs.transmitted == theirs.sq_psn)
-    return fmt::format("{}, its peer, has sent nothing yet", name_of(peer));
-  return fmt::format("{}, its peer, has sent {} packets and nothing is on its way", name_of(peer),
-                     (theirs.transmitted - theirs.sq_psn) & Psn::kMask);
-}
-
 // Datagrams name no peer, and those that are dropped are counted by the NIC.
 std::string why_no_datagram(const End& own) {
   const uint64_t wrong = own.instance->nic->counters().get(Counter::rx_wrong_qkey);
@@ -302,6 +63,29 @@ std::string why_no_datagram(const End& own) {
 
 // Times are measured by turns: a digit behind the point is what they are good for.
 std::string time_text(uint64_t ns) { return duration_text(ns, 1); }
+
+// What its peer adds to the description of a queue pair; empty: nothing.
+std::string describe_peer(const End& own, const End& peer) {
+  const QpView& qp = *own.qp;
+  if (peer.qp && peer.qp->refused_its_peer && peer.qp->dest_qpn == qp.qpn)
+    return fmt::format(
+        "  its peer has refused a {}: {}\n", text_of(op_of(peer.qp->refused.opcode)),
+        or_gone(why_refused(peer, asked_of(peer.qp->refused), 0, qp.mtu_bytes), *peer.qp));
+  const bool waits = qp.type == QpType::kRc && qp.una != qp.transmitted;
+  // Everything before has arrived, and there is no receive for what comes next.
+  const bool is_rnr = waits && peer.qp && peer.qp->state >= QpState::kRtr &&
+                      peer.qp->state != QpState::kErr && peer.qp->dest_qpn == qp.qpn &&
+                      peer.qp->expected == qp.una && !peer.qp->shared_receives &&
+                      peer.qp->receives_waiting == 0;
+  if (!peer.qp || peer.qp->state < QpState::kRtr || peer.qp->state == QpState::kErr || waits)
+    return (is_rnr ? fmt::format("  waits for a receive (RNR), if a SEND is next: {}\n",
+                                 why_not_ready(peer))
+                   : fmt::format("  {}: {}\n", waits ? "waits for an answer" : "its peer",
+                                 why_silent(own, peer)));
+  if (!peer.qp->shared_receives && peer.qp->receives_waiting == 0)
+    return fmt::format("  a SEND would wait: {}\n", why_not_ready(peer));
+  return {};
+}
 
 }  // namespace
 
@@ -329,14 +113,14 @@ std::string describe_timing(const QpView& qp) {
                                 : "not acknowledged yet");
 }
 
-std::string describe(Daemon& daemon, NicInstance& instance, const QpView& qp) {
+std::string describe(Daemon& daemon, NicInstance& instance, const QpView& qp, bool& more) {
   const std::string& nic = instance.plan.settings.name;
-  const End own{&instance, nic, qp};
+  const End own{&instance, nic, qp, {}};
   const char* const spoken = qp.type != QpType::kRc             ? ""
                              : qp.transport == Transport::kRoce ? ", RoCE"
                                                                 : ", native transport";
   std::string text = fmt::format("{} QP {:#x} ({}{}) of {}: {}\n", nic, qp.qpn, type_name(qp.type),
-                                 spoken, program_text(qp), state_name(qp.state));
+                                 spoken, program_text(own), state_name(qp.state));
   if (qp.shared_receives) {
     text += "  receives: from a shared queue\n";
   } else {
@@ -359,31 +143,19 @@ std::string describe(Daemon& daemon, NicInstance& instance, const QpView& qp) {
                       psns(qp.rq_psn, qp.expected), qp.expected, qp.received_ahead);
   if (qp.refused_its_peer)
     text += fmt::format("  has refused a {}\n", describe_refusal(instance, qp));
-  End peer = peer_of(daemon, qp);
-  if (peer.instance == nullptr) return text + "  its peer is of another hostnicd: ask there, too\n";
-  if (peer.qp && peer.qp->refused_its_peer && peer.qp->dest_qpn == qp.qpn)
-    return text +
-           fmt::format(
-               "  its peer has refused a {}: {}\n", text_of(op_of(peer.qp->refused.opcode)),
-               or_gone(why_refused(peer, asked_of(peer.qp->refused), 0, qp.mtu_bytes), *peer.qp));
-  const bool waits = qp.type == QpType::kRc && qp.una != qp.transmitted;
-  // Everything before has arrived, and there is no receive for what comes next.
-  const bool is_rnr = waits && peer.qp && peer.qp->state >= QpState::kRtr &&
-                      peer.qp->state != QpState::kErr && peer.qp->dest_qpn == qp.qpn &&
-                      peer.qp->expected == qp.una && !peer.qp->shared_receives &&
-                      peer.qp->receives_waiting == 0;
-  if (!peer.qp || peer.qp->state < QpState::kRtr || peer.qp->state == QpState::kErr || waits)
-    return text + (is_rnr ? fmt::format("  waits for a receive (RNR), if a SEND is next: {}\n",
-                                        why_not_ready(peer))
-                          : fmt::format("  {}: {}\n", waits ? "waits for an answer" : "its peer",
-                                        why_silent(own, peer)));
-  if (!peer.qp->shared_receives && peer.qp->receives_waiting == 0)
-    text += fmt::format("  a SEND would wait: {}\n", why_not_ready(peer));
-  return text;
+  End peer = peer_here(daemon, qp);
+  if (peer.instance != nullptr) return text + describe_peer(own, peer);
+  const PeerAway away = peer_away(daemon, instance, qp, 0);
+  const Ipv4Address host{qp.dest_ip};
+  more = away.inquiry.state == InquiryResult::State::kAsking;
+  if (!away.end.told)
+    return text + fmt::format("  its peer: {}\n", why_untold(instance, host, away.inquiry));
+  return text + fmt::format("  host {} says:\n", host_name(instance, host)) +
+         describe_peer(own, away.end);
 }
 
 std::string describe_refusal(NicInstance& instance, const QpView& qp) {
-  const End own{&instance, instance.plan.settings.name, qp};
+  const End own{&instance, instance.plan.settings.name, qp, {}};
   return fmt::format("{} of its peer: {}", text_of(op_of(qp.refused.opcode)),
                      or_gone(why_refused(own, asked_of(qp.refused), 0, 0), qp));
 }
@@ -398,7 +170,7 @@ std::string describe_old_refusal(const QpView& qp) {
 
 std::string describe(NicInstance& instance, const DeadQpView& dead) {
   const QpView& qp = dead.last;
-  const End own{&instance, instance.plan.settings.name, qp};
+  const End own{&instance, instance.plan.settings.name, qp, {}};
   std::string text =
       fmt::format("{} QP {:#x} ({}) of {} (pid {}), peer QP {:#x}: {} {}, in {}", own.nic, qp.qpn,
                   type_name(qp.type), qp.program, qp.pid, qp.dest_qpn,
@@ -457,41 +229,11 @@ std::string to_text(const KeyView& view, const std::string& nic, bool is_remote)
                      view.length_bytes);
 }
 
-std::string explain(Daemon& daemon, NicInstance& instance, uint32_t client_id,
-                    const ExplainRequest& request) {
-  End own{&instance, instance.plan.settings.name, {}};
-  instance.lcore->run_on([&] { own.qp = instance.nic->views().qp(request.qpn); });
-  if (!own.qp || own.qp->client_id != client_id) return {};
+namespace {
+
+// What two ends that are known have to say to a program's question.
+std::string sentence_of(const End& own, const End& peer, const ExplainRequest& request) {
   const QpView& mine = *own.qp;
-  switch (request.question) {
-    case Question::kOwnMemory:
-      return why_no_memory(own, request, mine.pd,
-                           request.op == SendOp::kRead || is_atomic_op(request.op)
-                               ? uint32_t{kAccessLocalWrite}
-                               : 0u);
-    case Question::kOwnWindow:
-      return why_no_window(own, request);
-    case Question::kOwnReceive:
-      if (std::string text = why_no_memory(own, request, mine.recv_pd, kAccessLocalWrite);
-          !text.empty())
-        return text;
-      [[fallthrough]];
-    case Question::kRefusesPeer:
-      return mine.refused_its_peer
-                 ? fmt::format("{} from QP {:#x}: {}", text_of(op_of(mine.refused.opcode)),
-                               mine.dest_qpn,
-                               or_gone(why_refused(own, asked_of(mine.refused), 0, 0), mine))
-                 : "";
-    default:
-      break;
-  }
-  if (mine.type == QpType::kUd) return why_no_datagram(own);
-  End peer = peer_of(daemon, mine);
-  if (peer.instance == nullptr)
-    return request.question == Question::kSilent
-               ? "no NIC of this hostnicd has that address: is the GID right, the host up, and UDP "
-                 "port 4791 open?"
-               : "";
   const bool is_connected =
       peer.qp && peer.qp->dest_qpn == mine.qpn && peer.qp->dest_ip == mine.source_ip;
   if (peer.qp && !is_connected && peer.qp->uid != mine.uid)
@@ -519,6 +261,58 @@ std::string explain(Daemon& daemon, NicInstance& instance, uint32_t client_id,
     default:
       return why_silent(own, peer);
   }
+}
+
+}  // namespace
+
+Explanation explain_peer(Daemon& daemon, NicInstance& instance, const QpView& qp,
+                         uint32_t client_id, const ExplainRequest& request) {
+  const End own{&instance, instance.plan.settings.name, qp, {}};
+  const End here = peer_here(daemon, qp);
+  if (here.instance != nullptr) return {sentence_of(own, here, request), {}};
+  const PeerAway away = peer_away(daemon, instance, qp, client_id);
+  const Ipv4Address host{qp.dest_ip};
+  if (away.inquiry.state == InquiryResult::State::kAsking) return {{}, qp};
+  if (!away.end.told)
+    return {request.question == Question::kSilent ? why_untold(instance, host, away.inquiry) : "",
+            {}};
+  const std::string text = sentence_of(own, away.end, request);
+  return {text.empty() ? text : fmt::format("host {} says: {}", host_name(instance, host), text),
+          {}};
+}
+
+Explanation explain(Daemon& daemon, NicInstance& instance, uint32_t client_id,
+                    const ExplainRequest& request) {
+  End own{&instance, instance.plan.settings.name, {}, {}};
+  instance.lcore->run_on([&] { own.qp = instance.nic->views().qp(request.qpn); });
+  if (!own.qp || own.qp->client_id != client_id) return {};
+  const QpView& mine = *own.qp;
+  switch (request.question) {
+    case Question::kOwnMemory:
+      return {why_no_memory(own, request, mine.pd,
+                            request.op == SendOp::kRead || is_atomic_op(request.op)
+                                ? uint32_t{kAccessLocalWrite}
+                                : 0u),
+              {}};
+    case Question::kOwnWindow:
+      return {why_no_window(own, request), {}};
+    case Question::kOwnReceive:
+      if (std::string text = why_no_memory(own, request, mine.recv_pd, kAccessLocalWrite);
+          !text.empty())
+        return {std::move(text), {}};
+      [[fallthrough]];
+    case Question::kRefusesPeer:
+      return {mine.refused_its_peer
+                  ? fmt::format("{} from QP {:#x}: {}", text_of(op_of(mine.refused.opcode)),
+                                mine.dest_qpn,
+                                or_gone(why_refused(own, asked_of(mine.refused), 0, 0), mine))
+                  : "",
+              {}};
+    default:
+      break;
+  }
+  if (mine.type == QpType::kUd) return {why_no_datagram(own), {}};
+  return explain_peer(daemon, instance, mine, client_id, request);
 }
 
 }  // namespace hostnic

@@ -70,6 +70,9 @@ class NetworkPort : public Port {
   // The destination of a packet that was longer than the way there allows, if there was one since
   // this was last asked.
   virtual std::optional<Ipv4Address> take_too_long() { return std::nullopt; }
+  // How many packets found no room where they arrive, and how much there is, in bytes. [any thread]
+  virtual uint64_t found_full() const { return 0; }
+  virtual uint32_t receive_buffer_bytes() const { return 0; }
 
  protected:
   // Asks the driver or the kernel; used while nobody tells.

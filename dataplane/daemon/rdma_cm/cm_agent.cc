@@ -44,7 +44,8 @@ void CmFile::give_token() {
   token_out = send(socket.get(), &token, 1, MSG_DONTWAIT | MSG_NOSIGNAL) == 1;
 }
 
-CmAgent::CmAgent(Daemon& daemon, int epoll_fd) : daemon_(daemon), epoll_fd_(epoll_fd) {
+CmAgent::CmAgent(Daemon& daemon, int epoll_fd, Taker others)
+    : daemon_(daemon), epoll_fd_(epoll_fd), others_(std::move(others)) {
   // Open devices need descriptors as well.
   rlimit limit{};
   getrlimit(RLIMIT_NOFILE, &limit);
@@ -182,7 +183,7 @@ void CmAgent::serve_queue(CmNic& nic) {
   ManagementDatagram datagram;
   while (nic.queue->pop(datagram)) {
     const auto mad = cm::parse(datagram.bytes);
-    if (!mad) continue;
+    if (!mad || (others_ && others_(*nic.instance, datagram, *mad))) continue;
     nic.endpoint->receive({datagram.to, datagram.from}, *mad, monotonic_now_ns());
     connections_.take_events(nic);
   }

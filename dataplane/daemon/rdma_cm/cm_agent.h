@@ -24,8 +24,12 @@ namespace hostnic {
 
 class CmAgent {
  public:
-  // The lcores must run. The agent's descriptors are watched by `epoll_fd`.
-  CmAgent(Daemon& daemon, int epoll_fd);
+  // Takes a management datagram that is not the agent's; returns false if it is not his, either.
+  using Taker =
+      std::function<bool(NicInstance& nic, const ManagementDatagram& datagram, const cm::Mad& mad)>;
+  // The lcores must run. The agent's descriptors are watched by `epoll_fd`. `others` is asked
+  // first.
+  CmAgent(Daemon& daemon, int epoll_fd, Taker others = {});
   ~CmAgent();
   CmAgent(const CmAgent&) = delete;
   CmAgent& operator=(const CmAgent&) = delete;
@@ -55,6 +59,7 @@ class CmAgent {
 
   Daemon& daemon_;
   int epoll_fd_;
+  Taker others_;
   std::unordered_map<int, CmFile> files_;  // by socket
   uint64_t next_file_ = 1;
   UserShares::Limits most_files_;

@@ -153,7 +153,9 @@ bool ControlServer::answer_text(const Connection& connection, const std::string&
     result.text.resize(result.text.rfind('\n', kRoom - kCut.size()) + 1);
     result.text += kCut;
   }
-  return send_reply(fd, MSG_DONTWAIT, ControlReply{}, bytes_of(result.text));
+  ControlReply reply;
+  reply.count = result.more ? 1 : 0;
+  return send_reply(fd, MSG_DONTWAIT, reply, bytes_of(result.text));
 }
 
 bool ControlServer::start_capture(Connection& connection, CaptureRequest request) {

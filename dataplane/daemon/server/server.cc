@@ -64,7 +64,11 @@ ControlServer::ControlServer(Daemon& daemon, std::vector<ControlListener> listen
       epoll_fd_(epoll_create1(EPOLL_CLOEXEC)),
       finished_fd_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
       spare_fd_(open("/dev/null", O_RDONLY | O_CLOEXEC)),
-      cm_(daemon, epoll_fd_.get()),
+      inquiries_(daemon),
+      cm_(daemon, epoll_fd_.get(),
+          [this](NicInstance& nic, const ManagementDatagram& datagram, const cm::Mad& mad) {
+            return inquiries_.receive(nic, datagram, mad);
+          }),
       sysfs_(daemon, daemon.plan().sysfs_directory),
       watchdog_(daemon.lcores(), watchdog_limit_ns()),
       error_watch_(daemon),

@@ -22,6 +22,7 @@
 #include "dataplane/daemon/network_watch.h"
 #include "dataplane/daemon/observe/capture.h"
 #include "dataplane/daemon/observe/error_watch.h"
+#include "dataplane/daemon/observe/inquiries.h"
 #include "dataplane/daemon/observe/metrics_listener.h"
 #include "dataplane/daemon/observe/sysfs_export.h"
 #include "dataplane/daemon/rdma_cm/cm_agent.h"
@@ -106,6 +107,7 @@ class ControlServer {
   UniqueFd epoll_fd_, finished_fd_;
   UniqueFd spare_fd_;  // given up for a moment when descriptors are used up
   TimePoint say_descriptors_from_{}, say_threads_from_{};  // the next line about that
+  Inquiries inquiries_;
   CmAgent cm_;
   SysfsExport sysfs_;
   Watchdog watchdog_;

@@ -282,7 +282,8 @@ void Context::kick() {}
 void Context::wait_for_response() {}
 void Context::take_unreliable_writes() {}
 void Context::pause(uint32_t) {}
-std::string Context::ask_why(const ExplainRequest&) { return {}; }
+driver::Why Context::ask_why(const ExplainRequest&) { return {}; }
+void Context::owe_line(driver::OwedLine) {}
 
 std::string counters_text(std::string_view) { return {}; }
 

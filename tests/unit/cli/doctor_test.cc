@@ -58,5 +58,25 @@ TEST(Doctor, AHostnicdIsMissedOnlyWhereOneWasNamed) {
   EXPECT_EQ(line_of(facts, "hostnicd").verdict, Verdict::kToDo);
 }
 
+TEST(Doctor, AnotherSessionsHostnicdIsNamed) {
+  DoctorFacts facts = healthy();
+  facts.socket_error = "no hostnicd listens";
+  facts.other_sockets = {"/run/user/7/hostnic/hostnicd.sock"};
+  EXPECT_EQ(line_of(facts, "hostnicd").verdict, Verdict::kToDo);
+  EXPECT_NE(line_of(facts, "hostnicd").text.find("/run/user/7/hostnic/hostnicd.sock: name it"),
+            std::string::npos);
+  facts.socket_owner = "root (uid 0), mode 0600";
+  EXPECT_NE(line_of(facts, "hostnicd").text.find("is of root (uid 0), mode 0600"),
+            std::string::npos);
+}
+
+TEST(Doctor, AFullSocketIsNamed) {
+  DoctorFacts facts = healthy();
+  EXPECT_EQ(line_of(facts, "UDP socket").text, "no line");
+  facts.full_sockets = "hnic0: 812";
+  EXPECT_EQ(line_of(facts, "UDP socket").verdict, Verdict::kToDo);
+  EXPECT_NE(line_of(facts, "UDP socket").text.find("(hnic0: 812)"), std::string::npos);
+}
+
 }  // namespace
 }  // namespace hostnic::cli

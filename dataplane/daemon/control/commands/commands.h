@@ -9,6 +9,7 @@ namespace hostnic {
 extern const PromptCommand kClearCounters;
 extern const PromptCommand kExplain;
 extern const PromptCommand kHelp;
+extern const PromptCommand kProbe;
 extern const PromptCommand kQuit;
 extern const PromptCommand kSetImpair;
 extern const PromptCommand kShowClient;

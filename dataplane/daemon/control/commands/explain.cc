@@ -27,7 +27,8 @@ std::optional<uint32_t> number_in(std::string_view text) {
 }
 
 // The queue pairs of a NIC that a program has, and that went with it.
-std::string of_program(Daemon& daemon, const Asker& asker, NicInstance& instance, uint32_t pid) {
+std::string of_program(Daemon& daemon, const Asker& asker, NicInstance& instance, uint32_t pid,
+                       bool& more) {
   std::vector<QpView> live;
   std::vector<DeadQpView> dead;
   instance.lcore->run_on([&] {
@@ -35,21 +36,26 @@ std::string of_program(Daemon& daemon, const Asker& asker, NicInstance& instance
     dead = instance.nic->views().dead_qps();
   });
   std::string text;
-  for (const QpView& qp : live)
-    if (asker.sees(qp.uid)) text += describe(daemon, instance, qp);
+  for (const QpView& qp : live) {
+    if (!asker.sees(qp.uid)) continue;
+    bool is_asking = false;
+    text += describe(daemon, instance, qp, is_asking);
+    more |= is_asking;
+  }
   for (const DeadQpView& one : dead)
     if (one.last.pid == pid && asker.sees(one.last.uid)) text += describe(instance, one);
   return text;
 }
 
-std::string of_number(Daemon& daemon, const Asker& asker, NicInstance& instance, uint32_t qpn) {
+std::string of_number(Daemon& daemon, const Asker& asker, NicInstance& instance, uint32_t qpn,
+                      bool& more) {
   std::optional<QpView> live;
   std::optional<DeadQpView> dead;
   instance.lcore->run_on([&] {
     live = instance.nic->views().qp(qpn);
     dead = instance.nic->views().dead_qp(qpn);
   });
-  if (live && asker.sees(live->uid)) return describe(daemon, instance, *live);
+  if (live && asker.sees(live->uid)) return describe(daemon, instance, *live, more);
   if (dead && asker.sees(dead->last.uid)) return describe(instance, *dead);
   return {};
 }
@@ -77,10 +83,13 @@ CommandResult run_explain(Daemon& daemon, const Asker& asker,
   const auto number = number_in(args[0]);
   if (!number) return usage_error(kExplain);
   std::string text;
-  for (NicInstance& instance : daemon.nics()) text += of_number(daemon, asker, instance, *number);
-  if (!text.empty()) return {0, text};
-  for (NicInstance& instance : daemon.nics()) text += of_program(daemon, asker, instance, *number);
-  if (!text.empty()) return {0, text};
+  bool more = false;
+  for (NicInstance& instance : daemon.nics())
+    text += of_number(daemon, asker, instance, *number, more);
+  if (!text.empty()) return {0, text, more};
+  for (NicInstance& instance : daemon.nics())
+    text += of_program(daemon, asker, instance, *number, more);
+  if (!text.empty()) return {0, text, more};
   return {ENOENT,
           fmt::format("no queue pair, and no program with one, has the number {}", args[0])};
 }

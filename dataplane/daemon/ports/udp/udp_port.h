@@ -65,6 +65,8 @@ class UdpPort final : public NetworkPort {
                                            const KernelNetwork::Interface& interface) override;
   void close_address(LcoreLoop& lcore, Ipv4Address number) override;
   std::optional<Ipv4Address> take_too_long() override { return sender_->take_too_long(); }
+  uint64_t found_full() const override { return receiver_->dropped(); }
+  uint32_t receive_buffer_bytes() const override { return sockets_[0].socket.receive_buffer_bytes; }
 
   PortCapabilities capabilities() const override {
     return {.needs_icrc = false,

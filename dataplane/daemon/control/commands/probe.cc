@@ -1,0 +1,159 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// `probe ADDRESS`: whether the way to a host carries what a NIC will send, and what the host is;
+// lines as `hostnic doctor` has them, which asks for this.
+#include <errno.h>
+#include <fmt/format.h>
+
+#include <array>
+
+#include "dataplane/daemon/control/commands/commands.h"
+#include "dataplane/daemon/control/commands/nic_argument.h"
+#include "dataplane/daemon/observe/ends.h"
+#include "dataplane/daemon/observe/inquiries.h"
+#include "protocol/wire/hostnic/headers.h"
+
+namespace hostnic {
+namespace {
+
+using State = InquiryResult::State;
+
+constexpr std::array<uint32_t, 5> kSizes = {256, 512, 1024, 2048, 4096};
+
+std::string line(const char* verdict, const char* subject, const std::string& text) {
+  return fmt::format("{} {:<12} {}\n", verdict, subject, text);
+}
+std::string fine(const char* subject, const std::string& text) {
+  return line("fine ", subject, text);
+}
+std::string to_do(const char* subject, const std::string& text) {
+  return line("TO DO", subject, text);
+}
+
+// What was found out by datagrams of each size.
+struct Found {
+  Ipv4Address peer{};
+  std::string host;
+  InquiryResult first;  // of the smallest
+  uint32_t largest_bytes = 0, tried_bytes = 0;
+  bool is_asking = false;
+};
+
+// Each user has a share of the questions, beside programs' by their numbers.
+Found ask_all(Inquiries& inquiries, NicInstance& nic, Ipv4Address peer, uint32_t uid) {
+  const NicSettings& settings = nic.plan.settings;
+  Found found{.peer = peer, .host = host_name(nic, peer)};
+  for (const uint32_t bytes : kSizes) {
+    if (bytes > settings.mtu_bytes) break;
+    const InquiryResult result = inquiries.ask(nic, {.nic = &nic,
+                                                     .client_id = uid | uint32_t{1} << 31,
+                                                     .own = settings.own_for(peer),
+                                                     .peer = peer,
+                                                     .datagram_bytes = bytes});
+    if (bytes == kSizes[0]) found.first = result;
+    found.is_asking |= result.state == State::kAsking;
+    found.tried_bytes = bytes;
+    // The others are sent when the first has been answered: each may be refused by ICMP, which
+    // speaks but once a second.
+    if (found.first.state != State::kAnswered) break;
+    if (result.state == State::kAnswered) found.largest_bytes = bytes;
+  }
+  return found;
+}
+
+std::string transport_line(const NicInstance& nic, const Found& found) {
+  const NicSettings& settings = nic.plan.settings;
+  const cm::PeerFacts& theirs = found.first.answer.facts;
+  const cm::PeerFacts ours{.version = wire::kNativeVersion,
+                           .policy = static_cast<uint8_t>(settings.policy),
+                           .wanted = settings.wanted_to(found.peer)};
+  const bool leaves_it = ours.wanted == Transport::kAuto || theirs.wanted == Transport::kAuto;
+  if (!leaves_it && ours.wanted != theirs.wanted)
+    return to_do(
+        "transport",
+        fmt::format("{} speaks {} to {}, which speaks {}: give both NICs the same "
+                    "transport, or \"auto\"",
+                    settings.name, to_string(ours.wanted), found.host, to_string(theirs.wanted)));
+  if (ours.wanted == Transport::kRoce || (leaves_it && !cm::native_between(ours, theirs)))
+    return fine("transport", "RoCE, the standard's, at both ends");
+  if (ours.version != theirs.version || ours.policy != theirs.policy)
+    return to_do("transport",
+                 fmt::format("native version {} and policy {} here, {} and {} there: give both "
+                             "hosts the same hostnic and policy, or transport \"auto\"",
+                             ours.version, wire::to_string(wire::Policy{ours.policy}),
+                             theirs.version, wire::to_string(wire::Policy{theirs.policy})));
+  return fine("transport", fmt::format("native, version {}, policy {}, at both ends", ours.version,
+                                       wire::to_string(wire::Policy{ours.policy})));
+}
+
+std::string mtu_line(const NicInstance& nic, const Found& found) {
+  const std::string& name = nic.plan.settings.name;
+  if (found.largest_bytes == found.tried_bytes)
+    return fine("path MTU",
+                fmt::format("{}: packets as large as {} sends arrive", found.largest_bytes, name));
+  return to_do("path MTU",
+               fmt::format("{}: packets of {} bytes, which {} may send, don't arrive. Raise the "
+                           "MTU of the interfaces on the way, or connect with path_mtu {}",
+                           found.largest_bytes, found.tried_bytes, name, found.largest_bytes));
+}
+
+std::string text_of(const NicInstance& nic, const Found& found) {
+  if (found.first.state == State::kUnknown)
+    return fine("UDP 4791", fmt::format("packets to {} and answers pass", found.host)) +
+           line("note ", "host",
+                fmt::format("{} is no hostnic that answers probes: an adapter, rdma_rxe or an "
+                            "older hostnic. The path's MTU is not known",
+                            found.host));
+  if (found.first.state != State::kAnswered)
+    return to_do("UDP 4791", why_untold(nic, found.peer, found.first));
+  const cm::InquiryAnswer& answer = found.first.answer;
+  return fine("UDP 4791", fmt::format("packets to {} and answers pass", found.host)) +
+         fine("host",
+              fmt::format("{} is hostnic {}, its NIC {}", found.host, answer.version, answer.nic)) +
+         transport_line(nic, found) + mtu_line(nic, found);
+}
+
+// The NIC whose network the host is in, else the first one that is on a network.
+NicInstance* nic_towards(Daemon& daemon, Ipv4Address peer) {
+  NicInstance* first = nullptr;
+  for (NicInstance& instance : daemon.nics()) {
+    const NicSettings& settings = instance.plan.settings;
+    if (instance.network == nullptr || is_stand_in(settings.ip)) continue;
+    if (first == nullptr) first = &instance;
+    const uint32_t rest = settings.prefix_length == 0 ? 32 : 32 - settings.prefix_length;
+    if (rest < 32 && raw(settings.ip) >> rest == raw(peer) >> rest) return &instance;
+  }
+  return first;
+}
+
+CommandResult run_probe(Daemon& daemon, const Asker& asker,
+                        std::span<const std::string_view> args) {
+  if (args.empty() || args.size() > 2) return usage_error(kProbe);
+  const auto gid = parse_gid(args[0]);
+  if (!gid) return {EINVAL, fmt::format("\"{}\" is no address", args[0])};
+  const auto peer = ipv4_of(*gid);
+  if (!peer) return {EINVAL, "probe: IPv4 addresses only"};
+  for (const NicInstance& instance : daemon.nics())
+    if (instance.plan.settings.is_own(*peer))
+      return {0, fine("host", fmt::format("{} is {} of this hostnicd", args[0],
+                                          instance.plan.settings.name))};
+  NicInstance* nic = nic_towards(daemon, *peer);
+  if (args.size() == 2) {
+    const auto named = nic_named(daemon, args[1]);
+    if (!named) return {EINVAL, named.error()};
+    nic = *named;
+  }
+  if (nic == nullptr || nic->network == nullptr || daemon.inquiries() == nullptr)
+    return {ENETUNREACH,
+            fmt::format("no NIC of this hostnicd is on a network that leads to {}", args[0])};
+  const Found found = ask_all(*daemon.inquiries(), *nic, *peer, asker.uid);
+  return {0,
+          found.is_asking ? fmt::format("{} is being asked\n", found.host) : text_of(*nic, found),
+          found.is_asking};
+}
+
+}  // namespace
+
+// It makes hostnicd send a few datagrams, as every program with a queue pair may.
+const PromptCommand kProbe = {command_info("probe"), run_probe};
+
+}  // namespace hostnic
