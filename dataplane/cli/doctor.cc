@@ -4,18 +4,22 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <linux/userfaultfd.h>
+#include <pwd.h>
 #include <sched.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/utsname.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
+#include <sstream>
 
 #include "dataplane/cli/control_client.h"
 #include "dataplane/cli/locate.h"
@@ -79,6 +83,44 @@ std::string try_namespaces() {
   return why;
 }
 
+// Whose the socket is, if it is there and this user may not open it.
+std::string owner_of_closed(const std::string& path) {
+  struct stat file {};
+  if (stat(path.c_str(), &file) != 0 || access(path.c_str(), R_OK | W_OK) == 0) return {};
+  const passwd* const user = getpwuid(file.st_uid);
+  return fmt::format("{} (uid {}), mode {:04o}", user != nullptr ? user->pw_name : "another user",
+                     file.st_uid, file.st_mode & 07777);
+}
+
+// The sockets of other hostnicds in this network namespace, by the name that they have by default:
+// labs' are none.
+std::vector<std::string> other_sockets(const std::string& own) {
+  std::vector<std::string> others;
+  std::ifstream list("/proc/net/unix");
+  constexpr size_t kMost = 4;
+  for (std::string line; std::getline(list, line) && others.size() < kMost;) {
+    const size_t at = line.find(" /");
+    if (at == std::string::npos || !line.ends_with("/hostnic/hostnicd.sock")) continue;
+    const std::string path = line.substr(at + 1);
+    if (path != own && std::ranges::find(others, path) == others.end()) others.push_back(path);
+  }
+  return others;
+}
+
+// "hnic0: 812", of what `show nic` says.
+std::string full_sockets_in(const std::string& nics) {
+  std::string full;
+  std::istringstream lines(nics);
+  for (std::string line; std::getline(lines, line);) {
+    const size_t at = line.find(" packets found the socket full");
+    if (at == std::string::npos) continue;
+    const size_t begin = line.rfind(' ', at - 1) + 1;
+    full += fmt::format("{}{}: {}", full.empty() ? "" : ", ", line.substr(0, line.find(' ')),
+                        line.substr(begin, at - begin));
+  }
+  return full;
+}
+
 DoctorFacts look(const std::string& socket_path, bool socket_named,
                  const std::vector<std::string>& command) {
   DoctorFacts facts;
@@ -88,6 +130,12 @@ DoctorFacts look(const std::string& socket_path, bool socket_named,
   facts.socket_named = socket_named;
   if (const auto devices = list_devices(socket_path); !devices)
     facts.socket_error = devices.error();
+  else if (const auto nics = run_text(socket_path, "show nic"))
+    facts.full_sockets = full_sockets_in(*nics);
+  if (!facts.socket_error.empty()) {
+    facts.socket_owner = owner_of_closed(socket_path);
+    facts.other_sockets = other_sockets(socket_path);
+  }
   rlimit limit{};
   if (getrlimit(RLIMIT_NOFILE, &limit) == 0) facts.descriptors = limit.rlim_cur;
   if (getrlimit(RLIMIT_FSIZE, &limit) == 0) facts.file_bytes = limit.rlim_cur;
@@ -123,9 +171,25 @@ std::vector<DoctorLine> judge(const DoctorFacts& facts) {
     say(Verdict::kToDo, "parts", facts.parts_missing);
   if (facts.socket_error.empty())
     say(Verdict::kFine, "hostnicd", fmt::format("answers at {}, of this build", facts.socket_path));
+  else if (!facts.socket_owner.empty())
+    say(Verdict::kToDo, "hostnicd",
+        fmt::format("{} is of {}: this user may not open it. Its hostnicd lets others in by "
+                    "--socket-mode 0666, or --socket-group",
+                    facts.socket_path, facts.socket_owner));
+  else if (!facts.other_sockets.empty())
+    say(Verdict::kToDo, "hostnicd",
+        fmt::format("nobody listens on {}; another session's hostnicd does on {}: name it by "
+                    "--socket or HOSTNIC_SOCKET",
+                    facts.socket_path, fmt::join(facts.other_sockets, ", ")));
   else
     say(facts.socket_named ? Verdict::kToDo : Verdict::kNote, "hostnicd",
         facts.socket_error + (facts.socket_named ? "" : " (labs need none)"));
+  if (!facts.full_sockets.empty())
+    say(Verdict::kToDo, "UDP socket",
+        fmt::format("packets found it full ({}), and were lost: sysctl -w "
+                    "net.core.rmem_max=16777216 and start hostnicd anew; or its lcores were "
+                    "stopped, or lack a processor",
+                    facts.full_sockets));
   if (facts.descriptors >= kDescriptors)
     say(Verdict::kFine, "descriptors", fmt::format("{} may be open", facts.descriptors));
   else
@@ -198,7 +262,7 @@ std::vector<DoctorLine> judge(const DoctorFacts& facts) {
 }
 
 int run_doctor(const std::string& socket_path, bool socket_named,
-               const std::vector<std::string>& command) {
+               const std::vector<std::string>& command, const std::string& to) {
   int status = 0;
   for (const DoctorLine& line : judge(look(socket_path, socket_named, command))) {
     const char* const verdict = line.verdict == Verdict::kFine   ? "fine "
@@ -207,7 +271,13 @@ int run_doctor(const std::string& socket_path, bool socket_named,
     fmt::print("{} {:<12} {}\n", verdict, line.subject, line.text);
     if (line.verdict == Verdict::kToDo) status = 1;
   }
-  return status;
+  if (to.empty()) return status;
+  // hostnicd's lines are as these here.
+  const auto probed = run_text(socket_path, "probe " + to);
+  const std::string text =
+      probed ? *probed : fmt::format("TO DO {:<12} {}\n", "probe", probed.error());
+  fputs(text.c_str(), stdout);
+  return text.find("TO DO") == std::string::npos ? status : 1;
 }
 
 }  // namespace hostnic::cli

@@ -47,6 +47,7 @@ struct Arguments {
   TraceOptions trace;
   std::vector<std::string> words;
   int vendor_error = -1;
+  std::string to;  // of `doctor`
   bool json = false, prometheus = false;
   std::string lab_directory, host;   // of `on`
   std::vector<std::string> command;  // behind `--`
@@ -196,6 +197,8 @@ void declare_others(CLI::App& app, Arguments& arguments) {
       app.add_subcommand("doctor", "say whether this machine, and COMMAND, can use hostnic well");
   doctor->footer("Usage: hostnic doctor [OPTIONS] [-- COMMAND]    COMMAND is not started");
   add_socket(doctor, arguments);
+  doctor->add_option("--to", arguments.to,
+                     "try the way to this address, too: firewall, path MTU, what the host is");
   CLI::App* top = app.add_subcommand("top", "watch NICs and their busiest queue pairs");
   add_socket(top, arguments);
   top->add_flag("--once", arguments.top.once,
@@ -290,7 +293,7 @@ int dispatch(const CLI::App& app, const Arguments& arguments) {
     return run_doctor(
         arguments.socket_path,
         arguments.socket_path != default_socket_path() || getenv("HOSTNIC_SOCKET") != nullptr,
-        arguments.command);
+        arguments.command, arguments.to);
   if (arguments.command.empty())
     return fail(name, fmt::format("no command (usage: hostnic {} -- COMMAND [ARGUMENTS])",
                                   name == "on" ? "on HOST" : name + " [OPTIONS]"));

@@ -53,7 +53,7 @@ _hostnic_command() {
   device=$(_hostnic_devices "${words[0]}")
   local choices=""
   case "${given[*]}" in
-    "") choices="show explain set trace clear start stop help quit" ;;
+    "") choices="show explain probe set trace clear start stop help quit" ;;
     show) choices="nic qp peers client cm counters impair dead errors metrics" ;;
     "show nic" | "show qp" | "show peers" | "show impair" | "clear counters") choices=$device ;;
     "show counters"*) choices="$device all help" ;;
@@ -110,7 +110,7 @@ _hostnic() {
       [[ $cur != -* ]] && COMPREPLY=($(compgen -W "${HOSTNIC_HOSTS//,/ }" -- "$cur")) && return
       ;;
     explain) options+=" --socket --vendor-err" ;;
-    doctor) options+=" --socket --" ;;
+    doctor) options+=" --socket --to --" ;;
     ctl | errors) options+=" --socket --json" ;;
     top) options+=" --socket --once -c --count" ;;
     trace) options+=" -o --output --summary --" ;;

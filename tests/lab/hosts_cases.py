@@ -80,6 +80,9 @@ class User:
         self.prefix = ordinary_user.prefix() if home else []
         self.environment = ordinary_user.environment(home) if home else {}
 
+    def place(self, program):
+        return (self.home or self.maker.apps) / program
+
     def lab(self, arguments, command):
         return [*self.prefix, *self.maker.lab_of(self.build, arguments, command)]
 
@@ -96,13 +99,14 @@ class User:
                     slow=self.name == "root" and not quick, skip=skip)
 
 
-def users(maker):
+def users(maker, *more):
+    """Who there is; `more` are programs that are copied for those who can't reach the build directory."""
     if os.geteuid() != 0:
         return [User(maker, "ordinary user")]
     everybody = [User(maker, "root")]
     if ordinary_user.reason_against() is None:
         files = {name: maker.build / name for name in ("hostnic", "hostnicd", "libhostnic-verbs.so")}
-        files["tests/apps/hostnic-verify"] = maker.apps / "tests/apps/hostnic-verify"
+        files.update({name: maker.apps / name for name in ("tests/apps/hostnic-verify", *more)})
         files.update({name: HERE / name for name in ("pair.py", "hosts_lifetime.py")})
         everybody.append(User(maker, "ordinary user", ordinary_user.copy(files)))
     return everybody

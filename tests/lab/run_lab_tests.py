@@ -16,6 +16,7 @@ from harness import (  # noqa: E402
     require_programs, run_cases, select, verify_is_ok, udp_nics)
 from pingpong_options import OPTIONS as PINGPONG_OPTIONS  # noqa: E402
 import ordinary_user  # noqa: E402
+from apart_cases import apart_cases  # noqa: E402
 from auto_cases import auto_cases  # noqa: E402
 from capture_cases import capture_cases  # noqa: E402
 from cm_cases import CM, SERVER_IP, connection_cases, says  # noqa: E402
@@ -364,6 +365,7 @@ def main():
     if not options.list:
         maker.add_ordinary_user()
         maker.cases += hosts_cases(maker)
+        maker.cases += apart_cases(maker)
     cases = select(maker.cases, options)
     if options.list:
         print("\n".join(case.name for case in cases))
