@@ -205,6 +205,23 @@ void PageRelease::bring_growth_home(const Area& area, uint64_t start) {
   punch_unseen(start, end);
 }
 
+void PageRelease::bring_growth_in(uint64_t start, uint64_t end) {
+  RawVector<Area> areas;
+  if (!read_areas(start, end, areas)) return;
+  for (const Area& area : areas) {
+    if (!state_.is_mirror(area)) continue;
+    for (uint64_t at = std::max(area.start, start); at < std::min(area.end, end);) {
+      const auto known = state_.table.first_after(at);
+      if (known != state_.table.end() && known->first <= at) {
+        at = known->second.end;
+        continue;
+      }
+      bring_growth_home(area, at);
+      at = known == state_.table.end() ? area.end : known->first;
+    }
+  }
+}
+
 bool PageRelease::return_home(uint64_t start, const PageRange& range) {
   RawVector<Area> areas;
   const ProcessMemory process = process_memory();

@@ -31,6 +31,9 @@ class PageRelease {
   void unpark(Unpark what);
   // Moves a migrated range home. Returns false if it stays in the mirror.
   bool return_home(uint64_t start, const PageRange& range);
+  // Brings home what a bare mremap has grown in place in [start, end), where nothing else may move
+  // pages: it takes advice about forks then.
+  void bring_growth_in(uint64_t start, uint64_t end);
   // Notes that the program unmapped or replaced [start, end).
   void lose(uint64_t start, uint64_t end);
   // Loses the pages of the mirror that are gone; where the program has mapped anew and registered

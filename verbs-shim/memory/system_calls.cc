@@ -77,23 +77,43 @@ bool SystemCalls::begin_change(Change& change, uint64_t start, uint64_t end) {
   return true;
 }
 
-int SystemCalls::munmap(void* at, size_t length_bytes) {
-  const uint64_t start = address(at), end = start + page_up(length_bytes);
+// Does `call`, a system call that takes [start, end) away. The kernel reports that when it is done:
+// by then something else may be there, of this thread's (MAP_FIXED) or another's, and a NIC may
+// have written to it. So this thread says it, and before.
+template <typename Call>
+auto SystemCalls::take_away(uint64_t start, uint64_t end, Call call) {
   Change change(*this);
-  const bool concerned = begin_change(change, start, end);
-  const int result = libc_munmap(at, length_bytes);
-  if (concerned && result == 0) change.took(start, end);
+  if (start % kPageBytes != 0 || end <= start || !prepare_replacement(change, start, end))
+    return call();
+  const auto result = call();
+  if (result != decltype(result)(-1)) {
+    change.took(start, end);
+    return result;
+  }
+  const int error = errno;
+  const Critical critical(state_);
+  watch_again(start, end);
+  errno = error;
   return result;
 }
 
+int SystemCalls::munmap(void* at, size_t length_bytes) try {
+  const uint64_t start = address(at);
+  return take_away(start, start + page_up(length_bytes),
+                   [&] { return libc_munmap(at, length_bytes); });
+} catch (...) {
+  errno = ENOMEM;
+  return -1;
+}
+
 void* SystemCalls::mmap_fixed(void* at, size_t length_bytes, int prot, int flags, int fd,
-                              off_t offset) {
-  const uint64_t start = address(at), end = start + page_up(length_bytes);
-  Change change(*this);
-  const bool concerned = begin_change(change, start, end);
-  void* result = libc_mmap(at, length_bytes, prot, flags, fd, offset);
-  if (concerned && result != MAP_FAILED) change.took(start, end);
-  return result;
+                              off_t offset) try {
+  const uint64_t start = address(at);
+  return take_away(start, start + page_up(length_bytes),
+                   [&] { return libc_mmap(at, length_bytes, prot, flags, fd, offset); });
+} catch (...) {
+  errno = ENOMEM;
+  return MAP_FAILED;
 }
 
 // Gives advice about private memory to pages that are shared for now. Advice about the area waits
@@ -160,6 +180,10 @@ int SystemCalls::madvise(void* at, size_t length_bytes, int advice) {
   if (advice == MADV_DONTNEED && start % kPageBytes == 0 && !state_.mirror_watch.reports() &&
       in_mirror(start, end))
     bare_calls_.before_discard(start, end, state_.mirror_fd);
+  if ((advice == MADV_WIPEONFORK || advice == MADV_DONTFORK) && state_.has_migrated.load()) {
+    const Critical critical(state_);
+    release_.bring_growth_in(start, end);
+  }
   if (advice == MADV_DONTNEED || start % kPageBytes != 0 || end <= start ||
       !in_mirror(start, end)) {
     const int result = libc_madvise(at, length_bytes, advice);
@@ -261,13 +285,14 @@ bool SystemCalls::prepare_move(Change& change, uint64_t start, uint64_t end) {
 
 // Prepares [start, end), in whose place something is about to move: this thread says what has
 // become of it. The kernel's report would be followed later, when what has moved there is known
-// already.
-void SystemCalls::prepare_replacement(Change& change, uint64_t start, uint64_t end) {
+// already. Returns false if nothing in the table is concerned.
+bool SystemCalls::prepare_replacement(Change& change, uint64_t start, uint64_t end) {
   const Critical critical(state_);
-  if (!state_.in_table(start, end)) return;
+  if (!state_.in_table(start, end)) return false;
   state_.watch.unwatch(start, end);
   state_.mirror_watch.unwatch(start, end);
   change.may_take(start, end);
+  return true;
 }
 
 // Keys follow what moves.

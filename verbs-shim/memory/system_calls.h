@@ -44,9 +44,11 @@ class SystemCalls {
 
  private:
   class Change;
+  template <typename Call>
+  auto take_away(uint64_t start, uint64_t end, Call call);
   bool begin_change(Change& change, uint64_t start, uint64_t end);
   bool prepare_move(Change& change, uint64_t start, uint64_t end);
-  void prepare_replacement(Change& change, uint64_t start, uint64_t end);
+  bool prepare_replacement(Change& change, uint64_t start, uint64_t end);
   bool bring_home(uint64_t start, uint64_t end);
   void watch_again(uint64_t start, uint64_t end);
   void watch_left_behind(uint64_t start, uint64_t end);

@@ -6,7 +6,7 @@
 // _FILE_OFFSET_BITS.
 // clang-format off
 #include "verbs-shim/memory/interpose.cc"  // NOLINT(bugprone-suspicious-include)
-#include "tests/unit/memory/testing.h"
+#include "tests/unit/memory/watching.h"
 #include "verbs-shim/elf/symbols.h"
 // clang-format on
 
@@ -54,6 +54,37 @@ TEST_F(MemoryInterpose, PartIsReplacedByMmapFixed) {
   EXPECT_EQ(std::byte{77}, buffer.data()[kMiB]) << "overwritten by what was there before";
   EXPECT_EQ(Buffer::pattern(2, kMiB - 1), buffer.data()[kMiB - 1]);
   EXPECT_EQ(Buffer::pattern(2, kMiB + 16 * kPage), buffer.data()[kMiB + 16 * kPage]);
+}
+
+// The kernel tells of what MAP_FIXED replaces when the new mapping is there already.
+TEST_F(MemoryWatch, NothingIsWrittenToWhatIsMappedOver) {
+  Buffer buffer(kPage);
+  std::atomic<bool> writes{false}, over{false};
+  std::atomic<int> written{0}, pauses{0};
+  std::thread nic_thread([&] {
+    while (!over) {
+      if (writes)
+        written += device.write(buffer.va() + kSkew, std::byte{1});
+      else
+        pauses++;
+    }
+  });
+  for (int round = 0; round < 200; round++) {
+    Nic::Mr mr;
+    ASSERT_TRUE(nic.add(buffer.va() + kSkew, 1000, mr)) << nic.error;
+    device.forget_revocations();
+    const int before = written;
+    writes = true;
+    while (written == before) std::this_thread::yield();
+    ASSERT_EQ(buffer.data(), map_at(buffer.va(), kPage));
+    std::this_thread::sleep_for(std::chrono::microseconds(200));
+    writes = false;
+    for (const int paused = pauses; pauses < paused + 2;) std::this_thread::yield();
+    ASSERT_EQ(buffer.data()[kSkew], std::byte{0}) << "round " << round;
+    nic.remove(mr);
+  }
+  over = true;
+  nic_thread.join();
 }
 
 // Past the interposers, as free and brk within the C library do.
@@ -122,6 +153,13 @@ TEST_F(MemoryInterpose, GrowthTakesAdviceAboutPrivateMemory) {
       << std::strerror(errno);
   EXPECT_EQ(0, madvise(buffer.data() + 2 * kPage, 2 * kPage, MADV_FREE)) << std::strerror(errno);
   EXPECT_EQ(0, madvise(buffer.data(), 4 * kPage, MADV_FREE)) << std::strerror(errno);
+  EXPECT_EQ(0, madvise(buffer.data() + 2 * kPage, kPage, MADV_WIPEONFORK)) << std::strerror(errno);
+  EXPECT_EQ(0, madvise(buffer.data() + 3 * kPage, kPage, MADV_DONTFORK)) << std::strerror(errno);
+  in_child([&] {
+    EXPECT_EQ(std::byte{0}, buffer.data()[2 * kPage]);
+    EXPECT_EQ(-1, msync(buffer.data() + 3 * kPage, kPage, MS_ASYNC)) << "it is not mapped";
+  });
+  expect_right_bytes(mr);
   nic.remove(mr);
   EXPECT_EQ(0, madvise(buffer.data(), 4 * kPage, MADV_FREE)) << std::strerror(errno);
   EXPECT_EQ(0, madvise(buffer.data(), 4 * kPage, MADV_WIPEONFORK)) << std::strerror(errno);
