@@ -399,6 +399,7 @@ bool PageRelease::take_outside(uint64_t start, uint64_t end) {
   RawVector<MappingChange> leaving;
   {
     const Critical critical(state_);
+    lose_where_gone(start, end);  // what the kernel has reported may not have been followed yet
     mark_outside(start, end, leaving);
   }
   return tell_outside(leaving);

@@ -188,6 +188,25 @@ TEST_F(MemoryBareMoves, WhatHasGrownInPlaceIsReplacedInPart) {
   look(" later");
 }
 
+// What was mapped over the mirror's pages moves, and is nobody's but the program's: the key keeps
+// the pages, also when nobody has followed the kernel's report yet.
+TEST_F(MemoryBareMoves, WhatWasMappedOverMovesWithoutTheKey) {
+  for (int round = 0; round < 20; round++) {
+    Buffer buffer(4 * kPage), target(4 * kPage);
+    Nic::Mr mr;
+    add(buffer, mr, 4 * kPage);
+    device.forget_revocations();
+    device.is_slow = true;
+    ASSERT_EQ(map_fixed(buffer.va(), 4 * kPage), buffer.data());
+    ASSERT_EQ(target.data(), mremap(buffer.data(), 4 * kPage, 4 * kPage,
+                                    MREMAP_MAYMOVE | MREMAP_FIXED, target.data()));
+    device.is_slow = false;
+    wait_for_revoker();
+    ASSERT_FALSE(device.left_mirror(buffer.va())) << "round " << round;
+    nic.remove(mr);
+  }
+}
+
 // Growth in place is told to nobody. What it shows is empty, whatever was there before.
 TEST_F(MemoryBareMoves, WhatHasGrownInPlaceIsEmpty) {
   Buffer buffer(kLength);

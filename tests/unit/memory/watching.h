@@ -2,7 +2,10 @@
 // What a device hears of changes of mappings, and tests of that.
 #pragma once
 
+#include <atomic>
+#include <chrono>
 #include <mutex>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -32,6 +35,7 @@ class Device final : public memory::RegionUser {
   MemoryGate& memory_gate() override { return gate_; }
   void memory_gate_opened() override {}
   void follow_memory(const MemoryChange& change) override {
+    if (is_slow) std::this_thread::sleep_for(std::chrono::milliseconds(20));
     const std::lock_guard lock(mutex_);
     if (change.kind == MemoryChangeKind::kGone)
       revoked_.push_back({change.va, change.va + change.length_bytes});
@@ -48,6 +52,13 @@ class Device final : public memory::RegionUser {
       if (change.kind == MemoryChangeKind::kOutside && left_mirror != nullptr) *left_mirror = true;
     }
     return va;
+  }
+  // Whether pages that were registered at `va` were ever said to have left the mirror.
+  bool left_mirror(uint64_t va) {
+    const std::lock_guard lock(mutex_);
+    return std::ranges::any_of(changes_, [va](const MemoryChange& change) {
+      return change.kind == MemoryChangeKind::kOutside && va - change.va < change.length_bytes;
+    });
   }
   bool revoked(uint64_t va) {
     const std::lock_guard lock(mutex_);
@@ -67,6 +78,7 @@ class Device final : public memory::RegionUser {
     revoked_.clear();
     changes_.clear();
   }
+  std::atomic<bool> is_slow{false};  // it follows changes late, as a hostnicd that has to wait
   // What an lcore does with a packet. False: not now, or the memory is gone.
   bool write(uint64_t va, std::byte value) {
     bool done = false;
