@@ -74,6 +74,7 @@ def check_typing(hostnic, state):
     terminal.type("show qp hnicX\n")
     terminal.expect('hostnic ctl: [^\n]*hnicX')
     terminal.expect(PROMPT)
+    time.sleep(0.3)  # libedit sets the terminal's mode after the prompt: until then keys are the line discipline's
     terminal.type("\x1b[A\x7f1\n")
     terminal.expect(r"\nhnic1 qp ")  # the line itself is redrawn by the terminal's own means
     terminal.expect(PROMPT)

@@ -9,6 +9,7 @@
 // With 64-bit file offsets by macro, the headers would rename mmap to mmap64 and both definitions
 // below would be one symbol.
 #undef _FILE_OFFSET_BITS
+#include <pthread.h>
 #include <stdarg.h>
 #include <stdlib.h>
 
@@ -30,6 +31,21 @@ using Trim = int(size_t);
 constinit std::atomic<Trim*> next_trim{nullptr};
 using Fork = pid_t();
 constinit std::atomic<Fork*> next_fork{nullptr};
+
+// The free behind ours. To find it is to call dlsym, which frees what an earlier one has said in
+// vain: that is a call of this thread's within this one, and is put off.
+Free* free_behind_ours() {
+  Free* next = next_free.load(std::memory_order_relaxed);
+  if (next != nullptr) return next;
+  static constinit std::atomic<pthread_t> finder{};
+  static constinit std::atomic<void*> put_off{nullptr};
+  if (finder.load() == pthread_self()) return [](void* block) { put_off.store(block); };
+  finder.store(pthread_self());
+  next = elf::next_function(next_free, "free");
+  finder.store({});
+  if (void* const block = put_off.exchange(nullptr); block != nullptr) next(block);
+  return next;
+}
 
 // Whether glibc's malloc is in charge, and no other allocator.
 bool malloc_is_of_glibc() {
@@ -142,7 +158,7 @@ HOSTNIC_INTERPOSED void* realloc(void* block, size_t length) noexcept {
 
 // A block with a mapping of its own is unmapped by a bare munmap, of which the kernel may not tell.
 HOSTNIC_INTERPOSED void free(void* block) noexcept {
-  Free* const next = elf::next_function(next_free, "free");
+  Free* const next = free_behind_ours();
   if (block == nullptr || !libc_goes_untold()) return next(block);
   const HeapEnd heap_end;
   const size_t bytes = bytes_of_mapping(block);
