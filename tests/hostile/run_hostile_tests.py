@@ -105,8 +105,9 @@ CASES = [
          "^dropped [1-9].*, [1-9][0-9]* with rings in huge pages", f"{HOLES}|impossible", needs_root=True,
          sleeps=True, huge_pages=300),
     Case("holes in the arena", "punches-arena", "^dropped [1-9]", HOLES, needs_root=True, sleeps=True),
+    # Of each client that is dropped 512 MiB are mapped until its memory is let go of.
     Case("slices that are called filled", "declares-filled", "^dropped [1-9].* 0 pages were made", HOLES,
-         needs_root=True),
+         needs_root=True, config="limits = { user_page_tables_mb = 4096 }"),
     Case("slices that are called filled, and little memory for hostnicd", "declares-filled",
          "^dropped [1-9].* 0 pages were made", HOLES, needs_root=True, memory_mb=LITTLE_MB),
     Case("holes, again and again, and little memory for hostnicd", "punches-registered-memory", "^dropped [1-9]",
