@@ -64,7 +64,7 @@ class NicLink {
   // to know (base/explanation.h).
   virtual Why ask_why(const ExplainRequest&) { return {}; }
   // Takes a line whose cause is being found out, and says it when it is known, on another thread.
-  virtual void owe_line(OwedLine line) { say(line, {}); }
+  virtual void owe_line(const OwedLine& line) { say(line, {}); }
 };
 
 struct DriverSettings {

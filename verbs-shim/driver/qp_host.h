@@ -50,13 +50,13 @@ class QpHost {
 
   // Asks hostnicd why: NicLink::ask_why, owe_line.
   virtual Why ask_why(const ExplainRequest& request) = 0;
-  virtual void owe_line(OwedLine line) = 0;
+  virtual void owe_line(const OwedLine& line) = 0;
   // Says a line with the cause that hostnicd knows, or, where a host is being asked, later.
   void say_why(const ExplainRequest& request, std::string before, std::string fallback) {
     const Why why = ask_why(request);
     OwedLine line{request, std::move(before), std::move(fallback)};
     line.request.ticket = why.ticket;
-    if (why.ticket != 0) return owe_line(std::move(line));
+    if (why.ticket != 0) return owe_line(line);
     say(line, why.text);
   }
 

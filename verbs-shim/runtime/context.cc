@@ -508,8 +508,8 @@ driver::Why Context::ask_why(const ExplainRequest& request) {
 }
 
 // Called with the driver's lock: nothing is asked here.
-void Context::owe_line(driver::OwedLine line) {
-  parts_->owed.add(std::move(line), monotonic_ns());
+void Context::owe_line(const driver::OwedLine& line) {
+  parts_->owed.add(line, monotonic_ns());
   wake_service(*parts_->header);
 }
 

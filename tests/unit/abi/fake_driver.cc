@@ -283,7 +283,7 @@ void Context::wait_for_response() {}
 void Context::take_unreliable_writes() {}
 void Context::pause(uint32_t) {}
 driver::Why Context::ask_why(const ExplainRequest&) { return {}; }
-void Context::owe_line(driver::OwedLine) {}
+void Context::owe_line(const driver::OwedLine&) {}
 
 std::string counters_text(std::string_view) { return {}; }
 
