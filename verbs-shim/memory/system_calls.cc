@@ -84,8 +84,8 @@ template <typename Call>
 auto SystemCalls::take_away(uint64_t start, uint64_t end, Call call) {
   Change change(*this);
   if (start % kPageBytes != 0 || end <= start || !prepare_replacement(change, start, end))
-    return call();
-  const auto result = call();
+    return call(/*concerned=*/false);
+  const auto result = call(/*concerned=*/true);
   if (result != decltype(result)(-1)) {
     change.took(start, end);
     return result;
@@ -99,8 +99,12 @@ auto SystemCalls::take_away(uint64_t start, uint64_t end, Call call) {
 
 int SystemCalls::munmap(void* at, size_t length_bytes) try {
   const uint64_t start = address(at);
-  return take_away(start, start + page_up(length_bytes),
-                   [&] { return libc_munmap(at, length_bytes); });
+  return take_away(start, start + page_up(length_bytes), [&](bool concerned) {
+    const int result = libc_munmap(at, length_bytes);
+    if (concerned && result == 0)
+      bare_calls_.guard_gap(start, {state_.mirror_fd, state_.mirror_watch.fd(), false});
+    return result;
+  });
 } catch (...) {
   errno = ENOMEM;
   return -1;
@@ -110,7 +114,7 @@ void* SystemCalls::mmap_fixed(void* at, size_t length_bytes, int prot, int flags
                               off_t offset) try {
   const uint64_t start = address(at);
   return take_away(start, start + page_up(length_bytes),
-                   [&] { return libc_mmap(at, length_bytes, prot, flags, fd, offset); });
+                   [&](bool) { return libc_mmap(at, length_bytes, prot, flags, fd, offset); });
 } catch (...) {
   errno = ENOMEM;
   return MAP_FAILED;

@@ -223,6 +223,18 @@ TEST_F(MemoryBareMoves, WhatHasGrownInPlaceIsEmpty) {
   nic.remove(mr);
   raw_munmap(at, 40 * kPage);
 
+  // The same by libc's munmap.
+  Buffer third(kLength);
+  add(third, mr, kLength);
+  std::memset(third.data(), 5, kLength);
+  ASSERT_EQ(munmap(third.data() + 32 * kPage, 32 * kPage), 0);
+  at = static_cast<std::byte*>(
+      raw_mremap(third.data(), 32 * kPage, 40 * kPage, MREMAP_MAYMOVE, nullptr));
+  ASSERT_NE(static_cast<void*>(at), MAP_FAILED) << std::strerror(errno);
+  EXPECT_EQ(not_zero(at + 32 * kPage, 8 * kPage), 0u);
+  nic.remove(mr);
+  raw_munmap(at, 40 * kPage);
+
   // What had grown goes, and what comes next is registered.
   Buffer other(kLength);
   ASSERT_EQ(raw_munmap(other.data() + 32 * kPage, 32 * kPage), 0);
