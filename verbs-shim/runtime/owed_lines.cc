@@ -31,12 +31,12 @@ OwedLines::~OwedLines() {
   std::erase(owing().all, this);
 }
 
-void OwedLines::add(driver::OwedLine line, TimeNs now_ns) {
+void OwedLines::add(const driver::OwedLine& line, TimeNs now_ns) {
   bool is_first = false;
   {
     const std::lock_guard lock(mutex_);
     if (count_.load(std::memory_order_relaxed) < kMost) {
-      lines_.push_back({std::move(line), now_ns + kLimitNs});
+      lines_.push_back({line, now_ns + kLimitNs});
       count_.fetch_add(1, std::memory_order_relaxed);
       is_first = !std::exchange(is_known_, true);
       if (!is_first) return;

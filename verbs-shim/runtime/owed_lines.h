@@ -34,7 +34,7 @@ class OwedLines {
   OwedLines& operator=(const OwedLines&) = delete;
 
   // Keeps a line; one too many is said at once.
-  void add(driver::OwedLine line, TimeNs now_ns);
+  void add(const driver::OwedLine& line, TimeNs now_ns);
   bool any() const { return count_.load(std::memory_order_relaxed) != 0; }
   // Says those whose cause is known by now, and those that are overdue; returns whether some are
   // left.

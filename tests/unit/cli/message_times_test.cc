@@ -353,7 +353,7 @@ TEST(Ctf, WhatIsCutOffIsLeftOut) {
 
 TEST(Ctf, WhatDoesNotAgreeIsRefused) {
   const std::string good = kMetadata;
-  const auto refused = [](std::string text) { return !CtfMetadata::parse(text); };
+  const auto refused = [](const std::string& text) { return !CtfMetadata::parse(text); };
   const auto with = [&](const std::string& from, const std::string& to) {
     std::string text = good;
     text.replace(text.find(from), from.size(), to);
