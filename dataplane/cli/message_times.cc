@@ -265,7 +265,7 @@ void MessageTimes::count() {
 
 void MessageTimes::measure() {
   using enum Step;
-  // Those of the last are all that a message has of its own NIC.
+  // The last segments are between steps that its own NIC has seen, where the peer tells nothing.
   constexpr std::pair<Step, Step> kSegments[] = {
       {kPosted, kSent},         {kSent, kArrived},      {kArrived, kPlaced},
       {kPlaced, kAcknowledged}, {kSent, kAcknowledged}, {kAcknowledged, kReported},

@@ -39,7 +39,7 @@ struct TracedMoment {
   uint64_t at = 0;
   uint32_t nic = 0, qpn = 0;
   uint32_t until = 0, answered = 0;
-  // Of kPosted and kPolled.
+  // Only kPosted and kPolled have these.
   uint32_t client = 0, sequence = 0, number = 0;
   uint64_t wr_id = 0;
   uint32_t status = 0;

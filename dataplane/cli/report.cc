@@ -117,7 +117,7 @@ Expected<void, std::string> write_report(const ReportOptions& options) {
 
 namespace {
 
-// Of traced messages: text, to stdout if nothing else is said.
+// The report of traced messages is text, and goes to stdout if nothing else is said.
 int report_directory(const ReportOptions& options) {
   const auto text = report_messages(options.input, options.json);
   if (!text) return fail("report", text.error());

@@ -43,7 +43,7 @@ class PageTableBudgets {
   explicit PageTableBudgets(uint64_t of_user)
       : of_user_(of_user), all_(std::make_shared<PageTableBudget>(2 * of_user)) {}
 
-  // The same for all of a user's devices, while one of them has it.
+  // All of a user's devices get the same one, while one of them has it.
   std::shared_ptr<PageTableBudget> of(uint32_t stranger);
   const PageTableBudget& all() const { return *all_; }
 

@@ -71,7 +71,7 @@ class Regions {
   uint32_t count() const { return mrs_.size(); }
   // The mappings of clients' files.
   UserShares& mappings() { return mappings_; }
-  // Of what clients share with hostnicd: registered memory and queues.
+  // These count what clients share with hostnicd: registered memory and queues.
   PageTableBudgets& page_tables() { return page_tables_; }
 
   void retire(RetiredMemory memory);

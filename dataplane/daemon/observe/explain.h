@@ -24,7 +24,7 @@ struct Explanation {
 // queue pair as its own peer, nothing is said but that.
 Explanation explain(Daemon& daemon, NicInstance& own, uint32_t client_id,
                     const ExplainRequest& request);
-// The same by the queue pair as it was, for questions about its peer.
+// This one asks by the queue pair as it was, for questions about its peer.
 Explanation explain_peer(Daemon& daemon, NicInstance& instance, const QpView& qp,
                          uint32_t client_id, const ExplainRequest& request);
 

@@ -123,7 +123,7 @@ void Inquiries::go_on(NicInstance& nic, Question& question, TimeNs now_ns) {
   }
   if (now_ns < question.next_ns || question.attempts == kAttempts) return;
   question.next_ns = now_ns + (kFirstPauseNs << question.attempts);
-  // Who has not answered so often may not be there: its kernel is asked.
+  // A host that has not answered so often may not be there: its kernel is asked.
   if (++question.attempts == kAttempts && !is_padded)
     probe(nic, question.key, question.discard, PathProbe::Kind::kHandshake,
           PathProbe::kDiscardPort);

@@ -30,7 +30,7 @@ struct Seen {
   TimeNs now_ns = 0;
 };
 
-// Who asks, by address and number.
+// The asker, by address and number.
 struct Asking {
   Ipv4Address host{};
   uint32_t qpn = 0;
