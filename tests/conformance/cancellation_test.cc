@@ -95,6 +95,31 @@ TEST_F(Cancellation, PassesOverObjects) {
     }
     munmap(memory, 1 << 20);
   });
+  expect_no_point("moving what is registered", [&] {
+    constexpr size_t kBytes = 1 << 20, kQuarter = kBytes / 4;
+    const auto map = [](void* at, int flags) {
+      return static_cast<char*>(mmap(at, kBytes, PROT_READ | PROT_WRITE,
+                                     MAP_PRIVATE | MAP_ANONYMOUS | flags, -1, 0));
+    };
+    char* memory = map(nullptr, 0);
+    ibv_mr* mr = ibv_reg_mr(pd, memory, kBytes, kAllAccess);
+    ASSERT_NE(mr, nullptr);
+    EXPECT_EQ(madvise(memory, kQuarter, MADV_DONTNEED), 0);
+    EXPECT_EQ(madvise(memory, kQuarter, MADV_DONTFORK), 0);
+    char* moved = static_cast<char*>(mremap(memory + kQuarter, kQuarter, 2 * kQuarter,
+                                            MREMAP_MAYMOVE | MREMAP_FIXED, map(nullptr, 0)));
+    ASSERT_NE(moved, MAP_FAILED);
+    EXPECT_EQ(map(memory, MAP_FIXED), memory);
+    EXPECT_EQ(ibv_dereg_mr(mr), 0);
+    munmap(moved, kBytes);
+    munmap(memory, kBytes);
+    void* block = malloc(kBytes);
+    mr = ibv_reg_mr(pd, block, kBytes, kAllAccess);
+    ASSERT_NE(mr, nullptr);
+    block = realloc(block, 4 * kBytes);
+    free(block);
+    EXPECT_EQ(ibv_dereg_mr(mr), 0);
+  });
   expect_no_point("creating", [&] {
     ibv_comp_channel* channel = ibv_create_comp_channel(context);
     ibv_cq* cq = ibv_create_cq(context, 16, nullptr, channel, 0);

@@ -14,7 +14,7 @@
 namespace hostnic::memory {
 
 // A call that may take parts of the table away. While it runs this thread takes no signal (a
-// handler's calls might wait for its end), and no NIC uses the mem fd if it could reach by it what
+// handler's calls might wait for its end) and is not cancelled (see critical.h), and no NIC uses the mem fd if it could reach by it what
 // the kernel does not tell of. The registrar's lock is not held meanwhile: others who watch
 // mappings may deregister within.
 class SystemCalls::Change {
@@ -61,6 +61,7 @@ class SystemCalls::Change {
   static constexpr size_t kMostParts = 3;
   void add(const MappingChange& part) { parts_[count_++] = part; }
 
+  const CancellationOff cancellation_off_;
   SystemCalls& calls_;
   bool begun_ = false;
   uint64_t change_ = 0;
@@ -180,6 +181,7 @@ bool SystemCalls::is_growth(uint64_t start, uint64_t end, int advice) try {
 
 // A discard is noticed by whatever way it is made (discards.cc), as long as the watch runs.
 int SystemCalls::madvise(void* at, size_t length_bytes, int advice) {
+  const CancellationOff cancellation_off;
   const uint64_t start = address(at), end = start + page_up(length_bytes);
   if (advice == MADV_DONTNEED && start % kPageBytes == 0 && !state_.mirror_watch.reports() &&
       in_mirror(start, end))
