@@ -16,7 +16,8 @@ void Lexer::advance() {
   token_.kind = Token::Kind::kSymbol;
   if (is_letter(first)) {
     token_.kind = Token::Kind::kWord;
-    end = end_of_run(start, [](char c) { return is_letter(c) || is_digit(c) || c == '-'; });
+    end = end_of_run(start,
+                     [](char c) { return is_letter(c) || is_digit(c) || c == '-' || c == '_'; });
   } else if (first == '0' && end < text_.size() && (text_[end] == 'x' || text_[end] == 'X')) {
     token_.kind = Token::Kind::kNumber;
     end = end_of_run(end + 1, is_hex_digit);
@@ -28,6 +29,14 @@ void Lexer::advance() {
   }
   token_.text = text_.substr(start, end - start);
   position_ = end;
+}
+
+std::string_view Lexer::take_name() {
+  const size_t start = token_.offset;
+  const size_t end = end_of_run(start, [](char c) { return !is_space(c) && c != ';'; });
+  position_ = end;
+  advance();
+  return text_.substr(start, end - start);
 }
 
 std::string_view Lexer::written_at(size_t offset) const {

@@ -36,6 +36,8 @@ class Lexer {
     advance();
     return token;
   }
+  // Takes a name, of any characters but spaces and ';'.
+  std::string_view take_name();
   // The text at `offset`, up to the next space or separator: for error messages.
   std::string_view written_at(size_t offset) const;
 

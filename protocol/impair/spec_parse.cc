@@ -5,8 +5,7 @@
 
 #include "protocol/impair/spec.h"
 #include "protocol/impair/spec_kinds.h"
-#include "protocol/impair/spec_lexer.h"
-#include "protocol/impair/spec_values.h"
+#include "protocol/impair/spec_reader.h"
 
 namespace hostnic::impair {
 
@@ -14,21 +13,19 @@ namespace {
 
 constexpr const char* kRuleExpected =
     "a rule: drop, duplicate, corrupt, mark, reorder, delay, rate or blackhole";
-constexpr const char* kPercentExpected = "a percentage such as 1%, from 0% to 100%";
-constexpr const char* kTimeExpected = "a time such as 50us, in whole nanoseconds, at most 86400s";
 
 constexpr unsigned bit(Action action) { return 1u << static_cast<unsigned>(action); }
 constexpr unsigned kEveryAction = ~0u;
 constexpr unsigned kTriggered = ~bit(Action::kRate);
 
-// Parses a spec; functions return false once error_ is set, and nothing is parsed after that.
-class Parser {
+// Parses a spec.
+class Parser : private SpecReader {
  public:
-  explicit Parser(std::string_view text) : lexer_(text) {}
+  explicit Parser(std::string_view text) : SpecReader(text) {}
 
   Expected<Spec, SpecError> parse() {
     Spec spec;
-    if (!parse_spec_into(spec)) return Unexpected(std::move(error_));
+    if (!parse_spec_into(spec)) return Unexpected(take_error());
     return spec;
   }
 
@@ -69,7 +66,7 @@ class Parser {
   bool clause_first(Rule& rule) { return counted(rule, TriggerKind::kFirst); }
   bool counted(Rule& rule, TriggerKind kind) {
     rule.trigger.kind = kind;
-    return integer(rule.trigger.count, 1, uint64_t{1} << 48, "a count from 1, such as 3");
+    return count(rule.trigger.count);
   }
   bool clause_per_qp(Rule& rule) { return rule.trigger.per_qp = true; }
   bool clause_kind(Rule& rule);
@@ -87,23 +84,8 @@ class Parser {
   bool clause_queue(Rule& rule);
 
   bool word(std::string_view wanted);
-  bool percentage(uint32_t& ppb);
-  bool duration(uint64_t& ns);
   bool rate(uint64_t& bits_per_second);
-  template <typename Int>
-  bool integer(Int& value, uint64_t least, uint64_t most, const char* expected);
-  template <size_t N>
-  std::optional<uint64_t> quantity(const std::array<Unit, N>& units);
-
-  bool at_end_of_rule() const {
-    return lexer_.peek().kind == Token::Kind::kEnd || lexer_.peek().is_symbol(';');
-  }
-  bool fail(size_t offset, std::string expected);
-  bool fail_here(std::string expected) { return fail(lexer_.peek().offset, std::move(expected)); }
   std::string clauses_of(Action action) const;
-
-  Lexer lexer_;
-  SpecError error_;
 };
 
 const std::array<Parser::Clause, 19> Parser::kClauses{{
@@ -128,35 +110,29 @@ const std::array<Parser::Clause, 19> Parser::kClauses{{
     {"to", kWindow, kEveryAction, &Parser::clause_to},
 }};
 
-bool Parser::fail(size_t offset, std::string expected) {
-  const std::string_view written = lexer_.written_at(offset);
-  error_ = {offset + 1, written.empty() ? "the end" : std::string(written), std::move(expected)};
-  return false;
-}
-
 bool Parser::parse_spec_into(Spec& spec) {
-  if (lexer_.peek().kind == Token::Kind::kEnd) return true;
-  if (lexer_.peek().is("rx") || lexer_.peek().is("tx")) {
-    spec.direction = lexer_.take().is("rx") ? Direction::kRx : Direction::kTx;
+  if (peek().kind == Token::Kind::kEnd) return true;
+  if (peek().is("rx") || peek().is("tx")) {
+    spec.direction = take().is("rx") ? Direction::kRx : Direction::kTx;
   }
-  if (lexer_.peek().is("none")) {
-    lexer_.take();
-    return lexer_.peek().kind == Token::Kind::kEnd || fail_here("the end after none");
+  if (peek().is("none")) {
+    take();
+    return peek().kind == Token::Kind::kEnd || fail_here("the end after none");
   }
   do {
     if (spec.rules.size() == kMaxRules) {
       return fail_here("the end after " + std::to_string(kMaxRules) + " rules");
     }
     if (!parse_rule(spec.rules.emplace_back())) return false;
-    if (lexer_.peek().is_symbol(';')) lexer_.take();
-  } while (lexer_.peek().kind != Token::Kind::kEnd);
+    if (peek().is_symbol(';')) take();
+  } while (peek().kind != Token::Kind::kEnd);
   return true;
 }
 
 bool Parser::parse_rule(Rule& rule) {
   unsigned seen = 0;
-  const size_t start = lexer_.peek().offset;
-  const Token action = lexer_.take();
+  const size_t start = peek().offset;
+  const Token action = take();
   if (action.is("drop")) {
     rule.action = Action::kDrop;
   } else if (action.is("blackhole") || action.is("black-hole")) {
@@ -186,7 +162,7 @@ bool Parser::parse_rule(Rule& rule) {
 }
 
 bool Parser::parse_clause(Rule& rule, unsigned& seen) {
-  const Token token = lexer_.peek();
+  const Token token = peek();
   const Clause* clause = nullptr;
   for (const Clause& candidate : kClauses) {
     if (token.is(candidate.word) && (candidate.actions & bit(rule.action))) clause = &candidate;
@@ -207,7 +183,7 @@ bool Parser::parse_clause(Rule& rule, unsigned& seen) {
     rule.trigger.kind = TriggerKind::kUniform;
     return percentage(rule.trigger.probability_ppb);
   }
-  lexer_.take();
+  take();
   return (this->*clause->parse)(rule);
 }
 
@@ -239,12 +215,12 @@ bool Parser::clause_burst(Rule& rule) {
   trigger.kind = TriggerKind::kBurst;
   if (!word("p") || !percentage(trigger.to_bad_ppb)) return false;
   if (!word("r") || !percentage(trigger.to_good_ppb)) return false;
-  if (lexer_.peek().is("bad")) {
-    lexer_.take();
+  if (peek().is("bad")) {
+    take();
     if (!percentage(trigger.hit_bad_ppb)) return false;
   }
-  if (!lexer_.peek().is("good")) return true;
-  lexer_.take();
+  if (!peek().is("good")) return true;
+  take();
   return percentage(trigger.hit_good_ppb);
 }
 
@@ -253,7 +229,7 @@ bool Parser::clause_kind(Rule& rule) {
   while (true) {
     const KindName* kind = nullptr;
     for (const KindName& candidate : kKindNames) {
-      if (lexer_.peek().is(candidate.name)) kind = &candidate;
+      if (peek().is(candidate.name)) kind = &candidate;
     }
     if (kind == nullptr) {
       std::string names;
@@ -262,18 +238,18 @@ bool Parser::clause_kind(Rule& rule) {
       }
       return fail_here("a packet kind: " + names);
     }
-    lexer_.take();
+    take();
     rule.selectors.kinds |= kind->mask;
-    if (!lexer_.peek().is_symbol(',')) return true;
-    lexer_.take();
+    if (!peek().is_symbol(',')) return true;
+    take();
   }
 }
 
 bool Parser::clause_peer(Rule& rule) {
-  const Token token = lexer_.peek();
+  const Token token = peek();
   if (token.kind == Token::Kind::kAddress) rule.selectors.peer = parse_ipv4(token.text);
   if (!rule.selectors.peer) return fail_here("an IPv4 address such as 10.0.0.2");
-  lexer_.take();
+  take();
   return true;
 }
 
@@ -286,13 +262,13 @@ bool Parser::clause_qpn(Rule& rule) {
 
 bool Parser::clause_from(Rule& rule) {
   if (!duration(rule.selectors.from_ns)) return false;
-  if (!lexer_.peek().is("to")) return true;
-  lexer_.take();
+  if (!peek().is("to")) return true;
+  take();
   return clause_to(rule);
 }
 
 bool Parser::clause_to(Rule& rule) {
-  const size_t offset = lexer_.peek().offset;
+  const size_t offset = peek().offset;
   if (!duration(rule.selectors.to_ns)) return false;
   return rule.selectors.to_ns > rule.selectors.from_ns ||
          fail(offset, "a time later than the window's start");
@@ -309,8 +285,8 @@ bool Parser::clause_jitter(Rule& rule) {
       {"normal", Distribution::kNormal},
       {"exponential", Distribution::kExponential}};
   for (const auto& [name, distribution] : kNames) {
-    if (!lexer_.peek().is(name)) continue;
-    lexer_.take();
+    if (!peek().is(name)) continue;
+    take();
     // Without jitter all distributions are the same; one representation is kept.
     if (rule.delay.jitter_ns != 0) rule.delay.distribution = distribution;
     break;
@@ -323,63 +299,18 @@ bool Parser::clause_queue(Rule& rule) {
 }
 
 bool Parser::word(std::string_view wanted) {
-  if (!lexer_.peek().is(wanted)) return fail_here(std::string(wanted) + " PERCENT");
-  lexer_.take();
-  return true;
-}
-
-bool Parser::percentage(uint32_t& ppb) {
-  const Token number = lexer_.peek();
-  if (number.kind != Token::Kind::kNumber) return fail_here(kPercentExpected);
-  lexer_.take();
-  const auto value = parse_decimal(number.text, kPercentDecimals);
-  if (!lexer_.peek().is_symbol('%') || !value || *value > 1'000'000'000) {
-    return fail(number.offset, kPercentExpected);
-  }
-  lexer_.take();
-  ppb = static_cast<uint32_t>(*value);
-  return true;
-}
-
-// Consumes a number and a unit; returns none if either is malformed.
-template <size_t N>
-std::optional<uint64_t> Parser::quantity(const std::array<Unit, N>& units) {
-  const Token number = lexer_.peek();
-  if (number.kind != Token::Kind::kNumber) return std::nullopt;
-  lexer_.take();
-  for (const Unit& unit : units) {
-    if (!lexer_.peek().is(unit.name)) continue;
-    lexer_.take();
-    return parse_decimal(number.text, unit.decimals);
-  }
-  return std::nullopt;
-}
-
-bool Parser::duration(uint64_t& ns) {
-  const size_t offset = lexer_.peek().offset;
-  const auto value = quantity(kTimeUnits);
-  if (!value || *value > kMaxDurationNs) return fail(offset, kTimeExpected);
-  ns = *value;
+  if (!peek().is(wanted)) return fail_here(std::string(wanted) + " PERCENT");
+  take();
   return true;
 }
 
 bool Parser::rate(uint64_t& bits_per_second) {
-  const size_t offset = lexer_.peek().offset;
+  const size_t offset = peek().offset;
   const auto value = quantity(kRateUnits);
   if (!value || *value < kMinRateBitsPerSecond || *value > kMaxRateBitsPerSecond) {
     return fail(offset, "a rate such as 10Gbit, from 1Kbit to 10Tbit");
   }
   bits_per_second = *value;
-  return true;
-}
-
-template <typename Int>
-bool Parser::integer(Int& value, uint64_t least, uint64_t most, const char* expected) {
-  const Token token = lexer_.peek();
-  const auto number = token.kind == Token::Kind::kNumber ? parse_integer(token.text) : std::nullopt;
-  if (!number || *number < least || *number > most) return fail_here(expected);
-  lexer_.take();
-  value = static_cast<Int>(*number);
   return true;
 }
 

@@ -10,18 +10,6 @@ namespace {
 
 std::string percent(uint32_t ppb) { return format_decimal(ppb, kPercentDecimals) + "%"; }
 
-// Prints a value in the largest unit that leaves no leading zero.
-template <size_t N>
-std::string with_unit(uint64_t value, const std::array<Unit, N>& units) {
-  const Unit* best = &units[0];
-  uint64_t one = 1;
-  unsigned decimals = 0;
-  for (const Unit& unit : units) {
-    for (; decimals < unit.decimals; ++decimals) one *= 10;
-    if (value >= one) best = &unit;
-  }
-  return format_decimal(value, best->decimals) + std::string(best->name);
-}
 std::string time(uint64_t ns) { return with_unit(ns, kTimeUnits); }
 
 std::string to_string(const Trigger& trigger) {

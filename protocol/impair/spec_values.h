@@ -28,6 +28,19 @@ std::optional<uint64_t> parse_decimal(std::string_view text, unsigned decimals);
 // Prints a decimal number without trailing zeros.
 std::string format_decimal(uint64_t value, unsigned decimals);
 
+// Prints a value in the largest unit that leaves no leading zero.
+template <size_t N>
+std::string with_unit(uint64_t value, const std::array<Unit, N>& units) {
+  const Unit* best = &units[0];
+  uint64_t one = 1;
+  unsigned decimals = 0;
+  for (const Unit& unit : units) {
+    for (; decimals < unit.decimals; ++decimals) one *= 10;
+    if (value >= one) best = &unit;
+  }
+  return format_decimal(value, best->decimals) + std::string(best->name);
+}
+
 // Parses a decimal or 0x hexadecimal number.
 std::optional<uint64_t> parse_integer(std::string_view text);
 std::optional<Ipv4Address> parse_ipv4(std::string_view text);

@@ -98,8 +98,8 @@ TEST_F(Cancellation, PassesOverObjects) {
   expect_no_point("moving what is registered", [&] {
     constexpr size_t kBytes = 1 << 20, kQuarter = kBytes / 4;
     const auto map = [](void* at, int flags) {
-      return static_cast<char*>(mmap(at, kBytes, PROT_READ | PROT_WRITE,
-                                     MAP_PRIVATE | MAP_ANONYMOUS | flags, -1, 0));
+      return static_cast<char*>(
+          mmap(at, kBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | flags, -1, 0));
     };
     char* memory = map(nullptr, 0);
     ibv_mr* mr = ibv_reg_mr(pd, memory, kBytes, kAllAccess);

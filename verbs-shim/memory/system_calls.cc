@@ -14,9 +14,9 @@
 namespace hostnic::memory {
 
 // A call that may take parts of the table away. While it runs this thread takes no signal (a
-// handler's calls might wait for its end) and is not cancelled (see critical.h), and no NIC uses the mem fd if it could reach by it what
-// the kernel does not tell of. The registrar's lock is not held meanwhile: others who watch
-// mappings may deregister within.
+// handler's calls might wait for its end) and is not cancelled (see critical.h), and no NIC uses
+// the mem fd if it could reach by it what the kernel does not tell of. The registrar's lock is not
+// held meanwhile: others who watch mappings may deregister within.
 class SystemCalls::Change {
  public:
   explicit Change(SystemCalls& calls) : calls_(calls) {

@@ -1,0 +1,341 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// The parser of fault rules. The grammar is in fault_spec.h.
+#include <array>
+#include <utility>
+
+#include "protocol/faults/fault_spec.h"
+#include "protocol/impair/spec_reader.h"
+
+namespace hostnic::faults {
+namespace {
+
+using impair::SpecError;
+using impair::Token;
+using impair::TriggerKind;
+using impair::Unit;
+
+constexpr unsigned bit(Subject subject) { return 1u << static_cast<unsigned>(subject); }
+constexpr unsigned kCalls = bit(Subject::kCall), kCompletions = bit(Subject::kCompletion),
+                   kEvents = bit(Subject::kEvent), kCmEvents = bit(Subject::kCmEvent),
+                   kAll = kCalls | kCompletions | kEvents | kCmEvents;
+
+std::string list_of(std::span<const FaultName> names) {
+  std::string text;
+  for (const FaultName& each : names) text += (text.empty() ? "" : ", ") + std::string(each.name);
+  return text;
+}
+
+class Parser : private impair::SpecReader {
+ public:
+  explicit Parser(std::string_view text) : SpecReader(text) {}
+
+  Expected<std::vector<Fault>, SpecError> parse() {
+    std::vector<Fault> faults;
+    if (!parse_into(faults)) return Unexpected(take_error());
+    return faults;
+  }
+
+ private:
+  enum ClauseId {
+    kTrigger,
+    kQp,
+    kDevice,
+    kProgram,
+    kRank,
+    kOver,
+    kUnder,
+    kTo,
+    kOpcode,
+    kAfter,
+    kUntil,
+    kErrno,
+    kDelay,
+    kStatus,
+    kVendor,
+    kAs,
+    kReason,
+    kFor
+  };
+  struct Clause {
+    std::string_view word;
+    ClauseId id;
+    unsigned subjects;   // whose rules may have it
+    uint8_t properties;  // that a call must have for it
+    bool (Parser::*parse)(Fault&);
+  };
+  static const std::array<Clause, 21> kClauses;
+
+  bool parse_into(std::vector<Fault>& faults);
+  bool parse_fault(Fault& fault, const std::vector<Fault>& before);
+  bool parse_subject(Fault& fault);
+  bool parse_clause(Fault& fault, unsigned& seen);
+  bool check(const Fault& fault, unsigned seen, size_t start, const std::vector<Fault>& before);
+  static bool may_have(const Fault& fault, const Clause& clause);
+  static std::string clauses_of(const Fault& fault);
+
+  bool clause_all(Fault&) { return true; }
+  bool clause_nth(Fault& fault) { return counted(fault, TriggerKind::kNth); }
+  bool clause_every(Fault& fault) { return counted(fault, TriggerKind::kEvery); }
+  bool clause_first(Fault& fault) { return counted(fault, TriggerKind::kFirst); }
+  bool counted(Fault& fault, TriggerKind kind) {
+    fault.trigger.kind = kind;
+    return count(fault.trigger.count);
+  }
+  bool clause_qp(Fault& fault);
+  bool clause_device(Fault& fault) { return name(fault.device); }
+  bool clause_program(Fault& fault) { return name(fault.program); }
+  bool clause_rank(Fault& fault) { return number(fault.rank, 0, 1u << 24, "a rank such as 0"); }
+  bool clause_over(Fault& fault) { return fault.has_over = size(fault.over); }
+  bool clause_under(Fault& fault) { return size(fault.under); }
+  bool clause_to(Fault& fault) { return named(fault.state, state_names(), "a state"); }
+  bool clause_opcode(Fault& fault) { return named(fault.opcode, completion_names(), "an opcode"); }
+  bool clause_after(Fault& fault) { return duration(fault.after_ns); }
+  bool clause_until(Fault& fault) { return duration(fault.until_ns); }
+  bool clause_errno(Fault& fault);
+  bool clause_delay(Fault& fault) { return duration(fault.delay_ns); }
+  bool clause_status(Fault& fault) {
+    std::optional<int> status;
+    const bool good = named(status, status_names(), "a status but SUCCESS");
+    fault.status = status.value_or(0);
+    return good;
+  }
+  bool clause_vendor(Fault& fault) {
+    return integer(fault.vendor, 0, 0xffffffff, "a vendor error such as 0x81");
+  }
+  bool clause_as(Fault& fault) {
+    return named(fault.becomes, cm_event_names(), "an event of librdmacm");
+  }
+  bool clause_reason(Fault& fault);
+  bool clause_for(Fault& fault) { return duration(fault.for_ns); }
+
+  bool name(std::string& value);
+  bool size(uint64_t& value);
+  bool named(std::optional<int>& value, std::span<const FaultName> names, const char* what);
+  bool number(std::optional<uint32_t>& value, uint64_t least, uint64_t most, const char* expected) {
+    uint32_t read = 0;
+    if (!integer(read, least, most, expected)) return false;
+    value = read;
+    return true;
+  }
+};
+
+const std::array<Parser::Clause, 21> Parser::kClauses{{
+    {"all", kTrigger, kCalls | kCompletions | kCmEvents, 0, &Parser::clause_all},
+    {"nth", kTrigger, kCalls | kCompletions | kCmEvents, 0, &Parser::clause_nth},
+    {"every", kTrigger, kCalls | kCompletions | kCmEvents, 0, &Parser::clause_every},
+    {"first", kTrigger, kCalls | kCompletions | kCmEvents, 0, &Parser::clause_first},
+    {"qp", kQp, kCalls | kCompletions | kEvents, kHasQp, &Parser::clause_qp},
+    {"device", kDevice, kCalls | kCompletions | kEvents, kHasDevice, &Parser::clause_device},
+    {"program", kProgram, kAll, 0, &Parser::clause_program},
+    {"rank", kRank, kAll, 0, &Parser::clause_rank},
+    {"over", kOver, kCalls | kCompletions, kHasSize, &Parser::clause_over},
+    {"under", kUnder, kCalls | kCompletions, kHasSize, &Parser::clause_under},
+    {"to", kTo, kCalls, kHasState, &Parser::clause_to},
+    {"opcode", kOpcode, kCompletions, 0, &Parser::clause_opcode},
+    {"after", kAfter, kAll, 0, &Parser::clause_after},
+    {"until", kUntil, kCalls | kCompletions | kCmEvents, 0, &Parser::clause_until},
+    {"errno", kErrno, kCalls, 0, &Parser::clause_errno},
+    {"delay", kDelay, kCalls | kCmEvents, 0, &Parser::clause_delay},
+    {"status", kStatus, kCompletions, 0, &Parser::clause_status},
+    {"vendor", kVendor, kCompletions, 0, &Parser::clause_vendor},
+    {"as", kAs, kCmEvents, 0, &Parser::clause_as},
+    {"reason", kReason, kCmEvents, 0, &Parser::clause_reason},
+    {"for", kFor, kEvents, 0, &Parser::clause_for},
+}};
+
+bool Parser::parse_into(std::vector<Fault>& faults) {
+  if (at_end()) return true;
+  if (peek().is("none")) {
+    take();
+    return at_end() || fail_here("the end after none");
+  }
+  do {
+    if (faults.size() == kMaxFaults)
+      return fail_here("the end after " + std::to_string(kMaxFaults) + " rules");
+    Fault fault;
+    if (!parse_fault(fault, faults)) return false;
+    faults.push_back(std::move(fault));
+    if (peek().is_symbol(';')) take();
+  } while (!at_end());
+  return true;
+}
+
+bool Parser::parse_fault(Fault& fault, const std::vector<Fault>& before) {
+  const size_t start = peek().offset;
+  if (peek().is("fault")) take();
+  if (!parse_subject(fault)) return false;
+  unsigned seen = 0;
+  while (!at_end_of_rule())
+    if (!parse_clause(fault, seen)) return false;
+  return check(fault, seen, start, before);
+}
+
+bool Parser::parse_subject(Fault& fault) {
+  const Token token = peek();
+  std::optional<int> event;
+  if (token.is("wc")) {
+    take();
+    fault.subject = Subject::kCompletion;
+    return true;
+  }
+  if (token.is("event") || token.is("cm")) {
+    take();
+    const bool of_cm = token.is("cm");
+    fault.subject = of_cm ? Subject::kCmEvent : Subject::kEvent;
+    if (!named(event, of_cm ? cm_event_names() : event_names(), "an event")) return false;
+    fault.event = *event;
+    return true;
+  }
+  if (token.kind == Token::Kind::kWord) fault.call = find_call(token.text);
+  if (fault.call == nullptr)
+    return fail_here(
+        "a call without ibv_ (create_cq, reg_mr, modify_qp, post_send, rdma_connect, ...; "
+        "docs/faults.md has all), wc, event EVENT or cm EVENT");
+  take();
+  return true;
+}
+
+bool Parser::may_have(const Fault& fault, const Clause& clause) {
+  if ((clause.subjects & bit(fault.subject)) == 0) return false;
+  if (fault.subject != Subject::kCall) {
+    if (clause.id == kQp && fault.subject == Subject::kEvent) return is_of_qp(fault.event);
+    return clause.id != kFor || fault.event == value_of(event_names(), "PORT_ERR");
+  }
+  if (clause.id == kErrno) return fault.call->failure != Failure::kNone;
+  return (fault.call->properties & clause.properties) == clause.properties;
+}
+
+std::string Parser::clauses_of(const Fault& fault) {
+  std::string text = fault.subject == Subject::kEvent ? "" : "a percentage, ";
+  for (const Clause& clause : kClauses)
+    if (may_have(fault, clause)) text += std::string(clause.word) + ", ";
+  return text + "; or the end";
+}
+
+bool Parser::parse_clause(Fault& fault, unsigned& seen) {
+  const Token token = peek();
+  const Clause* clause = nullptr;
+  for (const Clause& candidate : kClauses)
+    if (token.is(candidate.word) && may_have(fault, candidate)) clause = &candidate;
+  const bool bare_percentage =
+      token.kind == Token::Kind::kNumber && fault.subject != Subject::kEvent;
+  if (clause == nullptr && !bare_percentage) return fail_here(clauses_of(fault));
+  const ClauseId id = bare_percentage ? kTrigger : clause->id;
+  if ((seen & (1u << id)) != 0)
+    return fail_here(id == kTrigger ? "only one of a percentage, all, nth, every and first"
+                                    : std::string(clause->word) + " only once in a rule");
+  seen |= 1u << id;
+  if (!bare_percentage) {
+    take();
+    return (this->*clause->parse)(fault);
+  }
+  fault.trigger.kind = TriggerKind::kUniform;
+  if (!percentage(fault.trigger.probability_ppb)) return false;
+  return fault.trigger.probability_ppb != 0 || fail(token.offset, "more than 0%: it never fires");
+}
+
+// Checks what only the whole rule shows.
+bool Parser::check(const Fault& fault, unsigned seen, size_t start,
+                   const std::vector<Fault>& before) {
+  const auto has = [seen](ClauseId id) { return (seen & (1u << id)) != 0; };
+  if (fault.under <= fault.over) return fail_here("under more than over: it never fires");
+  if (fault.until_ns <= fault.after_ns) return fail_here("until later than after: it never fires");
+  switch (fault.subject) {
+    case Subject::kCall:
+      if (!has(kErrno) && !has(kDelay))
+        return fail_here(fault.call->failure == Failure::kNone
+                             ? "delay TIME: this call cannot fail"
+                             : "what happens: errno NAME or delay TIME");
+      break;
+    case Subject::kCompletion:
+      if (!has(kStatus)) return fail_here("what happens: status STATUS, such as RETRY_EXC_ERR");
+      break;
+    case Subject::kCmEvent:
+      if (!has(kAs) && !has(kDelay)) return fail_here("what happens: as EVENT or delay TIME");
+      if (has(kReason) && !has(kAs)) return fail_here("as EVENT, whose reason this is");
+      break;
+    case Subject::kEvent:
+      break;
+  }
+  for (size_t i = 0; i < before.size(); ++i)
+    if (before[i].subject == fault.subject && before[i].call == fault.call &&
+        before[i].event == fault.event && before[i].takes_all())
+      return fail(start, "a rule that can fire: rule " + std::to_string(i + 1) +
+                             " takes all that this one could");
+  return true;
+}
+
+bool Parser::clause_qp(Fault& fault) {
+  if (!peek().is_symbol('#'))
+    return number(fault.qpn, 0, 0xffffff, "a QP number, or # and which one of the process");
+  take();
+  return number(fault.qp_ordinal, 1, 1u << 24, "a count from 1, such as #1");
+}
+
+bool Parser::clause_errno(Fault& fault) {
+  constexpr const char* kExpected = "an error such as ENOMEM, or its number from 1 to 4095";
+  if (peek().kind != Token::Kind::kWord) return integer(fault.error, 1, 4095, kExpected);
+  const auto value = value_of(errno_names(), peek().text);
+  if (!value) return fail_here(kExpected);
+  fault.error = *value;
+  take();
+  return true;
+}
+
+bool Parser::clause_reason(Fault& fault) {
+  const bool negative = peek().is_symbol('-');
+  if (negative) take();
+  if (!integer(fault.reason, 0, 65535, "a number such as 28 or -110")) return false;
+  if (negative) fault.reason = -fault.reason;
+  return true;
+}
+
+bool Parser::name(std::string& value) {
+  value = take_name();
+  return (!value.empty() && value.size() <= kMaxNameBytes) ||
+         fail_here("a name of at most " + std::to_string(kMaxNameBytes) + " letters");
+}
+
+bool Parser::size(uint64_t& value) {
+  constexpr const char* kExpected = "a size such as 4096, 64K, 8M or 1G";
+  constexpr std::pair<std::string_view, unsigned> kUnits[] = {{"K", 10}, {"M", 20}, {"G", 30}};
+  const size_t offset = peek().offset;
+  if (!integer(value, 0, uint64_t{1} << 53, kExpected)) return false;
+  for (const auto& [unit, shift] : kUnits) {
+    if (!peek().is(unit)) continue;
+    take();
+    if (value >> (64 - shift) != 0) return fail(offset, kExpected);
+    value <<= shift;
+    break;
+  }
+  return true;
+}
+
+bool Parser::named(std::optional<int>& value, std::span<const FaultName> names, const char* what) {
+  value = peek().kind == Token::Kind::kWord ? value_of(names, peek().text) : std::nullopt;
+  if (!value) return fail_here(std::string(what) + ": " + list_of(names));
+  take();
+  return true;
+}
+
+}  // namespace
+
+bool Fault::takes_all() const {
+  Fault plain;
+  plain.subject = subject;
+  plain.call = call;
+  plain.event = event;
+  plain.error = error;
+  plain.delay_ns = delay_ns;
+  plain.status = status;
+  plain.vendor = vendor;
+  plain.becomes = becomes;
+  plain.reason = reason;
+  return subject != Subject::kEvent && (error != 0 || status != 0 || becomes) && *this == plain;
+}
+
+Expected<std::vector<Fault>, SpecError> parse_faults(std::string_view text) {
+  return Parser(text).parse();
+}
+
+}  // namespace hostnic::faults
