@@ -67,7 +67,7 @@ Expected<std::string, std::string> find_hostnicd() {
 
 Expected<std::string, std::string> find_shim() { return find_part("libhostnic-verbs.so"); }
 
-Expected<std::string, std::string> find_trace_library() { return find_part("libhostnic-trace.so"); }
+Expected<std::string, std::string> find_calls_library() { return find_part("libhostnic-calls.so"); }
 
 Expected<std::string, std::string> find_simulate() { return find_part("hostnic-simulate"); }
 

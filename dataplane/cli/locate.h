@@ -17,7 +17,7 @@ std::string path_with_us(const char* current);
 // These find the other parts; an error is one line.
 Expected<std::string, std::string> find_hostnicd();
 Expected<std::string, std::string> find_shim();
-Expected<std::string, std::string> find_trace_library();
+Expected<std::string, std::string> find_calls_library();
 // The program that `hostnic simulate` becomes.
 Expected<std::string, std::string> find_simulate();
 

@@ -8,6 +8,7 @@
 #include "dataplane/cli/capture.h"
 #include "dataplane/cli/control_client.h"
 #include "dataplane/cli/doctor.h"
+#include "dataplane/cli/fault.h"
 #include "dataplane/cli/hosts.h"
 #include "dataplane/cli/lab.h"
 #include "dataplane/cli/lab_summary.h"
@@ -19,6 +20,7 @@
 #include "dataplane/cli/run.h"
 #include "dataplane/cli/top.h"
 #include "dataplane/cli/trace.h"
+#include "protocol/faults/fault_spec.h"
 #include "protocol/hostif/control_socket.h"
 #include "protocol/hostif/standard_descriptors.h"
 #include "protocol/hostif/vendor_error.h"
@@ -45,6 +47,7 @@ struct Arguments {
   ReportOptions report;
   TopOptions top;
   TraceOptions trace;
+  FaultOptions fault;
   std::vector<std::string> words;
   int vendor_error = -1;
   std::string to;  // of `doctor`
@@ -68,6 +71,16 @@ void pass_on(CLI::App* lab, Arguments& arguments, const std::string& name,
       ->allow_extra_args(false);
 }
 
+void add_faults(CLI::App* subcommand, Arguments& arguments, const std::string& name) {
+  subcommand
+      ->add_option(name, arguments.fault.rules,
+                   "RULE: a call, completion or event that fails; see `hostnic fault --help`; "
+                   "repeatable")
+      ->expected(1)
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
+      ->allow_extra_args(false);
+}
+
 void declare_lab(CLI::App& app, Arguments& arguments) {
   CLI::App* lab = app.add_subcommand(
       "lab", "start private NICs hnic0, hnic1, ... run COMMAND on them, stop them");
@@ -86,6 +99,7 @@ void declare_lab(CLI::App& app, Arguments& arguments) {
   pass_on(lab, arguments, "--loss", "drop so many of the packets, e.g. 1%");
   pass_on(lab, arguments, "--impair", "[rx|tx] SPEC, see `hostnic ctl help`; repeatable");
   pass_on(lab, arguments, "--seed", "seed of loss and impairments, or `random` (default 1)");
+  add_faults(lab, arguments, "--fault");
   pass_on(lab, arguments, "--config", "TOML file with NICs and ports");
   pass_on(lab, arguments, "--nic",
           "one NIC as for hostnicd; repeatable. With --hosts: keys of every host's NIC");
@@ -152,6 +166,17 @@ void declare_others(CLI::App& app, Arguments& arguments) {
   run->footer("Usage: hostnic run [OPTIONS] -- COMMAND [ARGUMENTS]");
   add_socket(run, arguments);
   run->add_option("--device", arguments.devices, "show the program these only: hnic0[,hnic1]");
+  add_faults(run, arguments, "--fault");
+  CLI::App* fault = app.add_subcommand(
+      "fault", "run COMMAND, whose calls of verbs fail as rules say, on any device");
+  fault->footer("Usage: hostnic fault [OPTIONS] -- COMMAND [ARGUMENTS]\n" +
+                std::string(faults::fault_help()) +
+                "At the end it says which rules have fired; exit code 98: one never did.");
+  add_faults(fault, arguments, "--rule");
+  fault->add_option("--rules", arguments.fault.file, "file of rules, a line for each");
+  fault->add_option("--device", arguments.fault.device,
+                    "the device that rules are for which name none (default: all)");
+  fault->add_option("--seed", arguments.fault.seed, "seed of percentages (default 1)");
   CLI::App* trace = app.add_subcommand(
       "trace", "run COMMAND and show its calls of verbs and librdmacm, on any device");
   trace->footer(
@@ -299,11 +324,18 @@ int dispatch(const CLI::App& app, const Arguments& arguments) {
                                   name == "on" ? "on HOST" : name + " [OPTIONS]"));
   if (name == "on") return run_on_host(arguments.lab_directory, arguments.host, arguments.command);
   if (name == "trace") return run_trace(arguments.trace, arguments.command);
-  if (name == "run")
-    return run_on_hostnicd(arguments.socket_path, arguments.devices, arguments.command);
-  if (!arguments.lab.hosts.empty()) return run_hosts_lab(arguments.lab, arguments.command);
+  FaultOptions fault = arguments.fault;
+  take_fault_variable(fault);
+  if (name == "fault") return run_fault(fault, arguments.command);
+  for (const std::string& argument : arguments.lab.daemon_arguments)
+    if (argument.starts_with("--seed=") && argument != "--seed=random")
+      fault.seed = argument.substr(7);
+  const std::vector<std::string> command =
+      fault.has_rules() ? with_faults(fault, arguments.command) : arguments.command;
+  if (name == "run") return run_on_hostnicd(arguments.socket_path, arguments.devices, command);
+  if (!arguments.lab.hosts.empty()) return run_hosts_lab(arguments.lab, command);
   if (!arguments.lab.port.empty()) return fail("lab", "--port: only with --hosts (see --nic)");
-  return run_lab(arguments.lab, arguments.command);
+  return run_lab(arguments.lab, command);
 }
 
 // Takes the command from the words of `on`, where it begins behind the host, with or without `--`.

@@ -194,7 +194,7 @@ void no_other_child(pid_t, int) {}
 }  // namespace
 
 int run_trace(const TraceOptions& options, const std::vector<std::string>& command) {
-  auto library = find_trace_library();
+  auto library = find_calls_library();
   if (!library) return fail("trace", library.error());
   UniqueFd file;
   if (!options.output.empty()) {

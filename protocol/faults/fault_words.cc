@@ -40,7 +40,7 @@ constexpr FaultCall kCalls[] = {
     {"req_notify_cq", Failure::kErrno, kDevice},
     {"poll_cq", Failure::kMinusOne, kDevice},
     {"create_srq", Failure::kNull, kSize},
-    {"create_srq_ex", Failure::kNull, kSize},
+    {"create_srq_ex", Failure::kNull, kDevice},
     {"modify_srq", Failure::kErrno, kDevice},
     {"query_srq", Failure::kErrno, kDevice},
     {"destroy_srq", Failure::kErrno, kDevice},

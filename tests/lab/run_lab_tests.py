@@ -41,7 +41,7 @@ from trace_cases import trace_cases  # noqa: E402
 from stress_cases import STRESS, stress_cases  # noqa: E402
 
 VERIFY = Path("tests/apps/hostnic-verify")
-PROGRAMS = ["hostnic", "hostnicd", "hostnic-simulate", "libhostnic-verbs.so", "libhostnic-trace.so"]
+PROGRAMS = ["hostnic", "hostnicd", "hostnic-simulate", "libhostnic-verbs.so", "libhostnic-calls.so"]
 
 ALL_SIZES = 23  # -a: 2 bytes to 8 MiB
 ONE_SIZE = 1

@@ -52,7 +52,7 @@ THIRD_VARIABLE = "HOSTNIC_TEST_THIRD"
 # What the meson files declare besides GoogleTest programs: passed by exit status 0.
 OTHER_SUITES = {"bench", "tools"}
 
-PROGRAMS = ["hostnicd", "hostnic", "hostnic-simulate", "libhostnic-verbs.so", "libhostnic-trace.so"]
+PROGRAMS = ["hostnicd", "hostnic", "hostnic-simulate", "libhostnic-verbs.so", "libhostnic-calls.so"]
 SANITIZE_BUILD = TOP / "build-sanitize"
 TSAN_BUILD = TOP / "build-tsan"
 # All of Clang's: what is shipped, and the fuzzers, which consist of most of it.

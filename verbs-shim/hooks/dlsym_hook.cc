@@ -4,7 +4,7 @@
 // libc's, for ours is not the one that free calls. Compiled without sanitizers: their runtimes call
 // dlsym before they are ready.
 //
-// libhostnic-trace.so has this file, too (HOSTNIC_TRACING): its functions are those in front, and
+// libhostnic-calls.so has this file, too (HOSTNIC_IN_FRONT): its functions are those in front, and
 // what it does not know the next library's dlsym answers, ours or libc's.
 #include <dlfcn.h>
 
@@ -23,7 +23,7 @@ using hostnic::elf::library_name;
 using hostnic::elf::same_text;
 using hostnic::elf::starts_with;
 
-#ifdef HOSTNIC_TRACING
+#ifdef HOSTNIC_IN_FRONT
 constexpr bool kTracing = true;
 #else
 constexpr bool kTracing = false;

@@ -12,6 +12,9 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <string_view>
+
+#include "protocol/faults/fault_words.h"
 
 namespace hostnic::trace {
 namespace {
@@ -185,37 +188,11 @@ void child_begins() {
   if (is_on() && own_thread != nullptr) tell_polls(own_thread);
 }
 
-struct ErrnoName {
-  int value;
-  const char* name;
-};
-#define HOSTNIC_ERRNO(name) \
-  { name, #name }
-constexpr ErrnoName kErrnoNames[] = {
-    HOSTNIC_ERRNO(EPERM),        HOSTNIC_ERRNO(ENOENT),       HOSTNIC_ERRNO(EINTR),
-    HOSTNIC_ERRNO(EIO),          HOSTNIC_ERRNO(ENXIO),        HOSTNIC_ERRNO(EBADF),
-    HOSTNIC_ERRNO(EAGAIN),       HOSTNIC_ERRNO(ENOMEM),       HOSTNIC_ERRNO(EACCES),
-    HOSTNIC_ERRNO(EFAULT),       HOSTNIC_ERRNO(EBUSY),        HOSTNIC_ERRNO(EEXIST),
-    HOSTNIC_ERRNO(EXDEV),        HOSTNIC_ERRNO(ENODEV),       HOSTNIC_ERRNO(EINVAL),
-    HOSTNIC_ERRNO(ENFILE),       HOSTNIC_ERRNO(EMFILE),       HOSTNIC_ERRNO(ENOTTY),
-    HOSTNIC_ERRNO(EFBIG),        HOSTNIC_ERRNO(ENOSPC),       HOSTNIC_ERRNO(EPIPE),
-    HOSTNIC_ERRNO(EDOM),         HOSTNIC_ERRNO(ERANGE),       HOSTNIC_ERRNO(EDEADLK),
-    HOSTNIC_ERRNO(ENOSYS),       HOSTNIC_ERRNO(EOVERFLOW),    HOSTNIC_ERRNO(ENODATA),
-    HOSTNIC_ERRNO(EPROTO),       HOSTNIC_ERRNO(EBADMSG),      HOSTNIC_ERRNO(EMSGSIZE),
-    HOSTNIC_ERRNO(EOPNOTSUPP),   HOSTNIC_ERRNO(EAFNOSUPPORT), HOSTNIC_ERRNO(EADDRINUSE),
-    HOSTNIC_ERRNO(ENETDOWN),     HOSTNIC_ERRNO(ENETUNREACH),  HOSTNIC_ERRNO(EADDRNOTAVAIL),
-    HOSTNIC_ERRNO(ECONNRESET),   HOSTNIC_ERRNO(ECONNABORTED), HOSTNIC_ERRNO(ENOBUFS),
-    HOSTNIC_ERRNO(EISCONN),      HOSTNIC_ERRNO(ENOTCONN),     HOSTNIC_ERRNO(ETIMEDOUT),
-    HOSTNIC_ERRNO(EHOSTUNREACH), HOSTNIC_ERRNO(ECONNREFUSED), HOSTNIC_ERRNO(EALREADY),
-    HOSTNIC_ERRNO(EINPROGRESS),  HOSTNIC_ERRNO(ESTALE),       HOSTNIC_ERRNO(ECANCELED)};
-#undef HOSTNIC_ERRNO
-
 }  // namespace
 
 const char* errno_name(int error) {
-  for (const ErrnoName& known : kErrnoNames)
-    if (known.value == error) return known.name;
-  return nullptr;
+  const std::string_view name = faults::name_of(faults::errno_names(), error);
+  return name.empty() ? nullptr : name.data();  // a literal, which ends in 0
 }
 
 bool is_on() {

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "verbs-shim/trace/originals.h"
+#include "verbs-shim/calls/originals.h"
 
 #include <gtest/gtest.h>
 
 #include <thread>
 #include <vector>
 
-namespace hostnic::trace {
+namespace hostnic::calls {
 namespace {
 
 struct Functions {
@@ -46,4 +46,4 @@ TEST(TraceOriginals, ManyThreadsComeAndGo) {
 }
 
 }  // namespace
-}  // namespace hostnic::trace
+}  // namespace hostnic::calls

@@ -9,7 +9,7 @@
 #include <cstdlib>
 #include <new>
 
-namespace hostnic::trace {
+namespace hostnic::calls {
 
 // Functions by object. Looking up takes no lock. Entries are used again, and never freed: somebody
 // may be looking. `Functions` is a copyable structure of pointers.
@@ -92,4 +92,4 @@ class Originals {
   std::atomic_flag locked_ = ATOMIC_FLAG_INIT;
 };
 
-}  // namespace hostnic::trace
+}  // namespace hostnic::calls

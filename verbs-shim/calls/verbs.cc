@@ -1,12 +1,15 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // The calls that libibverbs has as symbols. This library is preloaded before all others, so that
 // programs and librdmacm get these.
+#include <algorithm>
 #include <cstddef>
 #include <type_traits>
 
-#include "verbs-shim/trace/next.h"
-#include "verbs-shim/trace/recorder.h"
-#include "verbs-shim/trace/tables.h"
+#include "verbs-shim/calls/call.h"
+#include "verbs-shim/calls/next.h"
+#include "verbs-shim/calls/tables.h"
+#include "verbs-shim/faults/events.h"
+#include "verbs-shim/faults/queue_pairs.h"
 #include "verbs-shim/trace/words.h"
 
 // libibverbs' headers make macros of these.
@@ -15,7 +18,7 @@
 #undef ibv_reg_mr
 #undef ibv_reg_mr_iova
 
-namespace hostnic::trace {
+namespace hostnic::calls {
 namespace {
 
 const void* address(const void* pointer) { return pointer; }
@@ -29,6 +32,7 @@ ibv_mr* ends_with_region(Call& call, ibv_mr* mr) {
 }
 
 void add_region(Call& call, const ibv_pd* pd, const void* start, size_t length, unsigned access) {
+  call.is_of_size(length);
   if (!call.on()) return;
   call.text().add("pd %p, %p, %zu bytes, ", address(pd), start, length);
   add_access(call.text(), access);
@@ -46,21 +50,21 @@ int ends_telling(Call& call, int result, Tell tell) {
 }
 
 }  // namespace
-}  // namespace hostnic::trace
+}  // namespace hostnic::calls
 
 using namespace hostnic;
-using namespace hostnic::trace;
+using namespace hostnic::calls;
 
 #define HOSTNIC_ARGUMENTS(call, ...) \
   if ((call).on()) (call).text().add(__VA_ARGS__)
 
 // -- Devices.
 
-HOSTNIC_TRACED ibv_device** ibv_get_device_list(int* count) {
+HOSTNIC_CALL_OF_PROGRAM ibv_device** ibv_get_device_list(int* count) {
   HOSTNIC_NEXT(ibv_get_device_list);
   Call call("ibv_get_device_list");
   call.begins();
-  ibv_device** list = next(count);
+  ibv_device** list = call.make(next, count);
   if (list == nullptr || !call.on()) return call.ends_with(list, "list");
   call.begin_result();
   int found = 0;
@@ -71,7 +75,7 @@ HOSTNIC_TRACED ibv_device** ibv_get_device_list(int* count) {
   return list;
 }
 
-HOSTNIC_TRACED void ibv_free_device_list(ibv_device** list) {
+HOSTNIC_CALL_OF_PROGRAM void ibv_free_device_list(ibv_device** list) {
   HOSTNIC_NEXT(ibv_free_device_list);
   Call call("ibv_free_device_list");
   call.begins();
@@ -79,277 +83,290 @@ HOSTNIC_TRACED void ibv_free_device_list(ibv_device** list) {
   call.ends_without_result();
 }
 
-HOSTNIC_TRACED ibv_context* ibv_open_device(ibv_device* device) {
+HOSTNIC_CALL_OF_PROGRAM ibv_context* ibv_open_device(ibv_device* device) {
   HOSTNIC_NEXT(ibv_open_device);
-  Call call("ibv_open_device");
+  Call call("ibv_open_device", device);
   HOSTNIC_ARGUMENTS(call, "%s", device != nullptr ? device->name : "NULL");
   call.begins();
-  ibv_context* context = call.ends_with(next(device), "context");
+  ibv_context* context = call.ends_with(call.make(next, device), "context");
   watch_context(context);
   return context;
 }
 
-HOSTNIC_TRACED ibv_context* ibv_import_device(int command_fd) {
+HOSTNIC_CALL_OF_PROGRAM ibv_context* ibv_import_device(int command_fd) {
   HOSTNIC_NEXT(ibv_import_device);
   Call call("ibv_import_device");
   HOSTNIC_ARGUMENTS(call, "cmd_fd %d", command_fd);
   call.begins();
-  ibv_context* context = call.ends_with(next(command_fd), "context");
+  ibv_context* context = call.ends_with(call.make(next, command_fd), "context");
   watch_context(context);
   return context;
 }
 
-HOSTNIC_TRACED int ibv_close_device(ibv_context* context) {
+HOSTNIC_CALL_OF_PROGRAM int ibv_close_device(ibv_context* context) {
   HOSTNIC_NEXT(ibv_close_device);
-  Call call("ibv_close_device");
+  Call call("ibv_close_device", context);
   HOSTNIC_ARGUMENTS(call, "context %p", address(context));
   call.begins();
   forget_context(context);
-  const int result = next(context);
+  const int result = call.make(next, context);
   if (result != 0) watch_context(context);
   return call.ends(result);
 }
 
-HOSTNIC_TRACED int ibv_get_async_event(ibv_context* context, ibv_async_event* event) {
+HOSTNIC_CALL_OF_PROGRAM int ibv_get_async_event(ibv_context* context, ibv_async_event* event) {
   HOSTNIC_NEXT(ibv_get_async_event);
-  Call call("ibv_get_async_event");
+  Call call("ibv_get_async_event", context);
   HOSTNIC_ARGUMENTS(call, "context %p", address(context));
   call.begins();
-  return ends_telling(call, next(context, event), [&](Text& text) {
+  const int result =
+      !call.goes_on() ? call.failure<int>()
+      : faults::is_on()
+          ? faults::take_event(context, event,
+                               [](ibv_context* of, ibv_async_event* taken) { return next(of, taken); })
+          : next(context, event);
+  return ends_telling(call, result, [&](Text& text) {
     text.add(", ");
     add_event(text, event->event_type);
   });
 }
 
-HOSTNIC_TRACED void ibv_ack_async_event(ibv_async_event* event) {
+HOSTNIC_CALL_OF_PROGRAM void ibv_ack_async_event(ibv_async_event* event) {
   HOSTNIC_NEXT(ibv_ack_async_event);
   Call call("ibv_ack_async_event");
   if (call.on()) add_event(call.text(), event->event_type);
   call.begins();
-  next(event);
+  if (!faults::is_on() || !faults::acknowledge_event(*event)) next(event);
   call.ends_without_result();
 }
 
-HOSTNIC_TRACED int ibv_query_device(ibv_context* context, ibv_device_attr* attr) {
+HOSTNIC_CALL_OF_PROGRAM int ibv_query_device(ibv_context* context, ibv_device_attr* attr) {
   HOSTNIC_NEXT(ibv_query_device);
-  Call call("ibv_query_device");
+  Call call("ibv_query_device", context);
   HOSTNIC_ARGUMENTS(call, "context %p", address(context));
   call.begins();
-  return call.ends(next(context, attr));
+  return call.ends(call.make(next, context, attr));
 }
 
-HOSTNIC_TRACED int ibv_query_port(ibv_context* context, uint8_t port, _compat_ibv_port_attr* attr) {
+HOSTNIC_CALL_OF_PROGRAM int ibv_query_port(ibv_context* context, uint8_t port, _compat_ibv_port_attr* attr) {
   HOSTNIC_NEXT(ibv_query_port);
-  Call call("ibv_query_port");
+  Call call("ibv_query_port", context);
   HOSTNIC_ARGUMENTS(call, "context %p, port %u", address(context), port);
   call.begins();
-  return call.ends(next(context, port, attr));
+  const int result = call.make(next, context, port, attr);
+  if (result == 0 && faults::is_on() && faults::is_port_down(context))
+    reinterpret_cast<ibv_port_attr*>(attr)->state = IBV_PORT_DOWN;
+  return call.ends(result);
 }
 
-HOSTNIC_TRACED int ibv_query_gid(ibv_context* context, uint8_t port, int index, ibv_gid* gid) {
+HOSTNIC_CALL_OF_PROGRAM int ibv_query_gid(ibv_context* context, uint8_t port, int index, ibv_gid* gid) {
   HOSTNIC_NEXT(ibv_query_gid);
-  Call call("ibv_query_gid");
+  Call call("ibv_query_gid", context);
   HOSTNIC_ARGUMENTS(call, "context %p, port %u, index %d", address(context), port, index);
   call.begins();
-  return ends_telling(call, next(context, port, index, gid), [&](Text& text) {
+  return ends_telling(call, call.make(next, context, port, index, gid), [&](Text& text) {
     text.add(", ");
     add_gid(text, *gid);
   });
 }
 
-HOSTNIC_TRACED int _ibv_query_gid_ex(ibv_context* context, uint32_t port, uint32_t index,
+HOSTNIC_CALL_OF_PROGRAM int _ibv_query_gid_ex(ibv_context* context, uint32_t port, uint32_t index,
                                      ibv_gid_entry* entry, uint32_t flags, size_t bytes) {
   HOSTNIC_NEXT(_ibv_query_gid_ex);
-  Call call("ibv_query_gid_ex");
+  Call call("ibv_query_gid_ex", context);
   HOSTNIC_ARGUMENTS(call, "context %p, port %u, index %u", address(context), port, index);
   call.begins();
-  return ends_telling(call, next(context, port, index, entry, flags, bytes), [&](Text& text) {
+  return ends_telling(call, call.make(next, context, port, index, entry, flags, bytes), [&](Text& text) {
     text.add(", ");
     add_gid(text, entry->gid);
   });
 }
 
-HOSTNIC_TRACED ssize_t _ibv_query_gid_table(ibv_context* context, ibv_gid_entry* entries,
+HOSTNIC_CALL_OF_PROGRAM ssize_t _ibv_query_gid_table(ibv_context* context, ibv_gid_entry* entries,
                                             size_t most, uint32_t flags, size_t bytes) {
   HOSTNIC_NEXT(_ibv_query_gid_table);
-  Call call("ibv_query_gid_table");
+  Call call("ibv_query_gid_table", context);
   HOSTNIC_ARGUMENTS(call, "context %p, %zu entries", address(context), most);
   call.begins();
-  return call.ends_with_count(static_cast<int>(next(context, entries, most, flags, bytes)));
+  return call.ends_with_count(static_cast<int>(call.make(next, context, entries, most, flags, bytes)));
 }
 
-HOSTNIC_TRACED int ibv_query_pkey(ibv_context* context, uint8_t port, int index, __be16* pkey) {
+HOSTNIC_CALL_OF_PROGRAM int ibv_query_pkey(ibv_context* context, uint8_t port, int index, __be16* pkey) {
   HOSTNIC_NEXT(ibv_query_pkey);
-  Call call("ibv_query_pkey");
+  Call call("ibv_query_pkey", context);
   HOSTNIC_ARGUMENTS(call, "context %p, port %u, index %d", address(context), port, index);
   call.begins();
-  return ends_telling(call, next(context, port, index, pkey),
+  return ends_telling(call, call.make(next, context, port, index, pkey),
                       [&](Text& text) { text.add(", 0x%x", __builtin_bswap16(*pkey)); });
 }
 
-HOSTNIC_TRACED int ibv_get_pkey_index(ibv_context* context, uint8_t port, __be16 pkey) {
+HOSTNIC_CALL_OF_PROGRAM int ibv_get_pkey_index(ibv_context* context, uint8_t port, __be16 pkey) {
   HOSTNIC_NEXT(ibv_get_pkey_index);
-  Call call("ibv_get_pkey_index");
+  Call call("ibv_get_pkey_index", context);
   HOSTNIC_ARGUMENTS(call, "context %p, port %u, pkey 0x%x", address(context), port,
                     __builtin_bswap16(pkey));
   call.begins();
-  return call.ends_with_count(next(context, port, pkey));
+  return call.ends_with_count(call.make(next, context, port, pkey));
 }
 
-HOSTNIC_TRACED int ibv_fork_init() {
+HOSTNIC_CALL_OF_PROGRAM int ibv_fork_init() {
   HOSTNIC_NEXT(ibv_fork_init);
   Call call("ibv_fork_init");
   call.begins();
-  return call.ends(next());
+  return call.ends(call.make(next));
 }
 
 // -- Protection domains and memory.
 
-HOSTNIC_TRACED ibv_pd* ibv_alloc_pd(ibv_context* context) {
+HOSTNIC_CALL_OF_PROGRAM ibv_pd* ibv_alloc_pd(ibv_context* context) {
   HOSTNIC_NEXT(ibv_alloc_pd);
-  Call call("ibv_alloc_pd");
+  Call call("ibv_alloc_pd", context);
   HOSTNIC_ARGUMENTS(call, "context %p", address(context));
   call.begins();
-  return call.ends_with(next(context), "pd");
+  return call.ends_with(call.make(next, context), "pd");
 }
 
-HOSTNIC_TRACED ibv_pd* ibv_import_pd(ibv_context* context, uint32_t handle) {
+HOSTNIC_CALL_OF_PROGRAM ibv_pd* ibv_import_pd(ibv_context* context, uint32_t handle) {
   HOSTNIC_NEXT(ibv_import_pd);
-  Call call("ibv_import_pd");
+  Call call("ibv_import_pd", context);
   HOSTNIC_ARGUMENTS(call, "context %p, handle %u", address(context), handle);
   call.begins();
-  return call.ends_with(next(context, handle), "pd");
+  return call.ends_with(call.make(next, context, handle), "pd");
 }
 
-HOSTNIC_TRACED int ibv_dealloc_pd(ibv_pd* pd) {
+HOSTNIC_CALL_OF_PROGRAM int ibv_dealloc_pd(ibv_pd* pd) {
   HOSTNIC_NEXT(ibv_dealloc_pd);
-  Call call("ibv_dealloc_pd");
+  Call call("ibv_dealloc_pd", pd);
   HOSTNIC_ARGUMENTS(call, "pd %p", address(pd));
   call.begins();
-  return call.ends(next(pd));
+  return call.ends(call.make(next, pd));
 }
 
-HOSTNIC_TRACED ibv_mr* ibv_reg_mr(ibv_pd* pd, void* start, size_t length, int access) {
+HOSTNIC_CALL_OF_PROGRAM ibv_mr* ibv_reg_mr(ibv_pd* pd, void* start, size_t length, int access) {
   HOSTNIC_NEXT(ibv_reg_mr);
-  Call call("ibv_reg_mr");
+  Call call("ibv_reg_mr", pd);
   add_region(call, pd, start, length, static_cast<unsigned>(access));
   call.begins();
-  return ends_with_region(call, next(pd, start, length, access));
+  return ends_with_region(call, call.make(next, pd, start, length, access));
 }
 
-HOSTNIC_TRACED ibv_mr* ibv_reg_mr_iova(ibv_pd* pd, void* start, size_t length, uint64_t iova,
+HOSTNIC_CALL_OF_PROGRAM ibv_mr* ibv_reg_mr_iova(ibv_pd* pd, void* start, size_t length, uint64_t iova,
                                        int access) {
   HOSTNIC_NEXT(ibv_reg_mr_iova);
-  Call call("ibv_reg_mr_iova");
+  Call call("ibv_reg_mr_iova", pd);
   add_region(call, pd, start, length, static_cast<unsigned>(access));
   HOSTNIC_ARGUMENTS(call, ", iova 0x%lx", iova);
   call.begins();
-  return ends_with_region(call, next(pd, start, length, iova, access));
+  return ends_with_region(call, call.make(next, pd, start, length, iova, access));
 }
 
 // The inline functions of the headers call this one where they do not know the rights beforehand.
-HOSTNIC_TRACED ibv_mr* ibv_reg_mr_iova2(ibv_pd* pd, void* start, size_t length, uint64_t iova,
+HOSTNIC_CALL_OF_PROGRAM ibv_mr* ibv_reg_mr_iova2(ibv_pd* pd, void* start, size_t length, uint64_t iova,
                                         unsigned int access) {
   HOSTNIC_NEXT(ibv_reg_mr_iova2);
   const bool plain = iova == reinterpret_cast<uint64_t>(start);
-  Call call(plain ? "ibv_reg_mr" : "ibv_reg_mr_iova");
+  Call call(plain ? "ibv_reg_mr" : "ibv_reg_mr_iova", pd);
   add_region(call, pd, start, length, access);
   if (!plain) HOSTNIC_ARGUMENTS(call, ", iova 0x%lx", iova);
   call.begins();
-  return ends_with_region(call, next(pd, start, length, iova, access));
+  return ends_with_region(call, call.make(next, pd, start, length, iova, access));
 }
 
-HOSTNIC_TRACED ibv_mr* ibv_reg_dmabuf_mr(ibv_pd* pd, uint64_t offset, size_t length, uint64_t iova,
+HOSTNIC_CALL_OF_PROGRAM ibv_mr* ibv_reg_dmabuf_mr(ibv_pd* pd, uint64_t offset, size_t length, uint64_t iova,
                                          int fd, int access) {
   HOSTNIC_NEXT(ibv_reg_dmabuf_mr);
-  Call call("ibv_reg_dmabuf_mr");
+  Call call("ibv_reg_dmabuf_mr", pd);
+  call.is_of_size(length);
   HOSTNIC_ARGUMENTS(call, "pd %p, fd %d, offset %lu, %zu bytes, iova 0x%lx, ", address(pd), fd,
                     offset, length, iova);
   if (call.on()) add_access(call.text(), static_cast<unsigned>(access));
   call.begins();
-  return ends_with_region(call, next(pd, offset, length, iova, fd, access));
+  return ends_with_region(call, call.make(next, pd, offset, length, iova, fd, access));
 }
 
-HOSTNIC_TRACED int ibv_rereg_mr(ibv_mr* mr, int flags, ibv_pd* pd, void* start, size_t length,
+HOSTNIC_CALL_OF_PROGRAM int ibv_rereg_mr(ibv_mr* mr, int flags, ibv_pd* pd, void* start, size_t length,
                                 int access) {
   HOSTNIC_NEXT(ibv_rereg_mr);
-  Call call("ibv_rereg_mr");
+  Call call("ibv_rereg_mr", mr);
+  if ((flags & IBV_REREG_MR_CHANGE_TRANSLATION) != 0) call.is_of_size(length);
   HOSTNIC_ARGUMENTS(call, "mr %p, flags 0x%x, pd %p, %p, %zu bytes, ", address(mr), flags,
                     address(pd), start, length);
   if (call.on()) add_access(call.text(), static_cast<unsigned>(access));
   call.begins();
-  return ends_telling(call, next(mr, flags, pd, start, length, access),
+  return ends_telling(call, call.make(next, mr, flags, pd, start, length, access),
                       [&](Text& text) { text.add(", lkey 0x%x rkey 0x%x", mr->lkey, mr->rkey); });
 }
 
-HOSTNIC_TRACED int ibv_dereg_mr(ibv_mr* mr) {
+HOSTNIC_CALL_OF_PROGRAM int ibv_dereg_mr(ibv_mr* mr) {
   HOSTNIC_NEXT(ibv_dereg_mr);
-  Call call("ibv_dereg_mr");
+  Call call("ibv_dereg_mr", mr);
   HOSTNIC_ARGUMENTS(call, "mr %p", address(mr));
   call.begins();
-  return call.ends(next(mr));
+  return call.ends(call.make(next, mr));
 }
 
 // -- Completion channels and queues.
 
-HOSTNIC_TRACED ibv_comp_channel* ibv_create_comp_channel(ibv_context* context) {
+HOSTNIC_CALL_OF_PROGRAM ibv_comp_channel* ibv_create_comp_channel(ibv_context* context) {
   HOSTNIC_NEXT(ibv_create_comp_channel);
-  Call call("ibv_create_comp_channel");
+  Call call("ibv_create_comp_channel", context);
   HOSTNIC_ARGUMENTS(call, "context %p", address(context));
   call.begins();
-  return call.ends_with(next(context), "channel");
+  return call.ends_with(call.make(next, context), "channel");
 }
 
-HOSTNIC_TRACED int ibv_destroy_comp_channel(ibv_comp_channel* channel) {
+HOSTNIC_CALL_OF_PROGRAM int ibv_destroy_comp_channel(ibv_comp_channel* channel) {
   HOSTNIC_NEXT(ibv_destroy_comp_channel);
-  Call call("ibv_destroy_comp_channel");
+  Call call("ibv_destroy_comp_channel", channel);
   HOSTNIC_ARGUMENTS(call, "channel %p", address(channel));
   call.begins();
-  return call.ends(next(channel));
+  return call.ends(call.make(next, channel));
 }
 
-HOSTNIC_TRACED ibv_cq* ibv_create_cq(ibv_context* context, int entries, void* cq_context,
+HOSTNIC_CALL_OF_PROGRAM ibv_cq* ibv_create_cq(ibv_context* context, int entries, void* cq_context,
                                      ibv_comp_channel* channel, int vector) {
   HOSTNIC_NEXT(ibv_create_cq);
-  Call call("ibv_create_cq");
+  Call call("ibv_create_cq", context);
+  call.is_of_size(static_cast<uint64_t>(std::max(entries, 0)));
   HOSTNIC_ARGUMENTS(call, "context %p, %d entries, channel %p, vector %d", address(context),
                     entries, address(channel), vector);
   call.begins();
-  return call.ends_with(next(context, entries, cq_context, channel, vector), "cq");
+  return call.ends_with(call.make(next, context, entries, cq_context, channel, vector), "cq");
 }
 
-HOSTNIC_TRACED int ibv_resize_cq(ibv_cq* cq, int entries) {
+HOSTNIC_CALL_OF_PROGRAM int ibv_resize_cq(ibv_cq* cq, int entries) {
   HOSTNIC_NEXT(ibv_resize_cq);
-  Call call("ibv_resize_cq");
+  Call call("ibv_resize_cq", cq);
+  call.is_of_size(static_cast<uint64_t>(std::max(entries, 0)));
   HOSTNIC_ARGUMENTS(call, "cq %p, %d entries", address(cq), entries);
   call.begins();
-  return call.ends(next(cq, entries));
+  return call.ends(call.make(next, cq, entries));
 }
 
-HOSTNIC_TRACED int ibv_destroy_cq(ibv_cq* cq) {
+HOSTNIC_CALL_OF_PROGRAM int ibv_destroy_cq(ibv_cq* cq) {
   HOSTNIC_NEXT(ibv_destroy_cq);
-  Call call("ibv_destroy_cq");
+  Call call("ibv_destroy_cq", cq);
   HOSTNIC_ARGUMENTS(call, "cq %p", address(cq));
   call.begins();
   const bool watched = is_watched_cq(cq);
   if (watched) forget_cq(cq);
-  const int result = next(cq);
+  const int result = call.make(next, cq);
   if (watched && result != 0) watch_cq(reinterpret_cast<ibv_cq_ex*>(cq));
   return call.ends(result);
 }
 
-HOSTNIC_TRACED int ibv_get_cq_event(ibv_comp_channel* channel, ibv_cq** cq, void** cq_context) {
+HOSTNIC_CALL_OF_PROGRAM int ibv_get_cq_event(ibv_comp_channel* channel, ibv_cq** cq, void** cq_context) {
   HOSTNIC_NEXT(ibv_get_cq_event);
-  Call call("ibv_get_cq_event");
+  Call call("ibv_get_cq_event", channel);
   HOSTNIC_ARGUMENTS(call, "channel %p", address(channel));
   call.begins();
-  return ends_telling(call, next(channel, cq, cq_context),
+  return ends_telling(call, call.make(next, channel, cq, cq_context),
                       [&](Text& text) { text.add(", cq %p", address(*cq)); });
 }
 
-HOSTNIC_TRACED void ibv_ack_cq_events(ibv_cq* cq, unsigned int count) {
+HOSTNIC_CALL_OF_PROGRAM void ibv_ack_cq_events(ibv_cq* cq, unsigned int count) {
   HOSTNIC_NEXT(ibv_ack_cq_events);
-  Call call("ibv_ack_cq_events");
+  Call call("ibv_ack_cq_events", cq);
   HOSTNIC_ARGUMENTS(call, "cq %p, %u", address(cq), count);
   call.begins();
   next(cq, count);
@@ -358,53 +375,55 @@ HOSTNIC_TRACED void ibv_ack_cq_events(ibv_cq* cq, unsigned int count) {
 
 // -- Shared receive queues.
 
-HOSTNIC_TRACED ibv_srq* ibv_create_srq(ibv_pd* pd, ibv_srq_init_attr* attr) {
+HOSTNIC_CALL_OF_PROGRAM ibv_srq* ibv_create_srq(ibv_pd* pd, ibv_srq_init_attr* attr) {
   HOSTNIC_NEXT(ibv_create_srq);
-  Call call("ibv_create_srq");
+  Call call("ibv_create_srq", pd);
+  call.is_of_size(attr->attr.max_wr);
   HOSTNIC_ARGUMENTS(call, "pd %p, wr %u, sge %u", address(pd), attr->attr.max_wr,
                     attr->attr.max_sge);
   call.begins();
-  return call.ends_with(next(pd, attr), "srq");
+  return call.ends_with(call.make(next, pd, attr), "srq");
 }
 
-HOSTNIC_TRACED int ibv_modify_srq(ibv_srq* srq, ibv_srq_attr* attr, int mask) {
+HOSTNIC_CALL_OF_PROGRAM int ibv_modify_srq(ibv_srq* srq, ibv_srq_attr* attr, int mask) {
   HOSTNIC_NEXT(ibv_modify_srq);
-  Call call("ibv_modify_srq");
+  Call call("ibv_modify_srq", srq);
   HOSTNIC_ARGUMENTS(call, "srq %p", address(srq));
   if ((mask & IBV_SRQ_MAX_WR) != 0) HOSTNIC_ARGUMENTS(call, ", wr %u", attr->max_wr);
   if ((mask & IBV_SRQ_LIMIT) != 0) HOSTNIC_ARGUMENTS(call, ", limit %u", attr->srq_limit);
   call.begins();
-  return call.ends(next(srq, attr, mask));
+  return call.ends(call.make(next, srq, attr, mask));
 }
 
-HOSTNIC_TRACED int ibv_query_srq(ibv_srq* srq, ibv_srq_attr* attr) {
+HOSTNIC_CALL_OF_PROGRAM int ibv_query_srq(ibv_srq* srq, ibv_srq_attr* attr) {
   HOSTNIC_NEXT(ibv_query_srq);
-  Call call("ibv_query_srq");
+  Call call("ibv_query_srq", srq);
   HOSTNIC_ARGUMENTS(call, "srq %p", address(srq));
   call.begins();
-  return call.ends(next(srq, attr));
+  return call.ends(call.make(next, srq, attr));
 }
 
-HOSTNIC_TRACED int ibv_destroy_srq(ibv_srq* srq) {
+HOSTNIC_CALL_OF_PROGRAM int ibv_destroy_srq(ibv_srq* srq) {
   HOSTNIC_NEXT(ibv_destroy_srq);
-  Call call("ibv_destroy_srq");
+  Call call("ibv_destroy_srq", srq);
   HOSTNIC_ARGUMENTS(call, "srq %p", address(srq));
   call.begins();
-  return call.ends(next(srq));
+  return call.ends(call.make(next, srq));
 }
 
 // -- Queue pairs.
 
-HOSTNIC_TRACED ibv_qp* ibv_create_qp(ibv_pd* pd, ibv_qp_init_attr* attr) {
+HOSTNIC_CALL_OF_PROGRAM ibv_qp* ibv_create_qp(ibv_pd* pd, ibv_qp_init_attr* attr) {
   HOSTNIC_NEXT(ibv_create_qp);
-  Call call("ibv_create_qp");
+  Call call("ibv_create_qp", pd);
   if (call.on()) {
     call.text().add("pd %p", address(pd));
     add_qp_init(call.text(), attr->qp_type, attr->send_cq, attr->recv_cq, attr->srq, attr->cap,
                 attr->sq_sig_all != 0);
   }
   call.begins();
-  ibv_qp* qp = next(pd, attr);
+  ibv_qp* qp = call.make(next, pd, attr);
+  if (faults::is_on() && qp != nullptr) faults::note_created(qp);
   if (qp == nullptr || !call.on()) return call.ends_with(qp, "qp");
   call.begin_result();
   call.text().add("qp 0x%x", qp->qp_num);
@@ -412,118 +431,125 @@ HOSTNIC_TRACED ibv_qp* ibv_create_qp(ibv_pd* pd, ibv_qp_init_attr* attr) {
   return qp;
 }
 
-HOSTNIC_TRACED int ibv_modify_qp(ibv_qp* qp, ibv_qp_attr* attr, int mask) {
+HOSTNIC_CALL_OF_PROGRAM int ibv_modify_qp(ibv_qp* qp, ibv_qp_attr* attr, int mask) {
   HOSTNIC_NEXT(ibv_modify_qp);
-  Call call("ibv_modify_qp");
+  Call call("ibv_modify_qp", qp);
+  if ((mask & IBV_QP_STATE) != 0) call.leads_to(attr->qp_state);
   HOSTNIC_ARGUMENTS(call, "qp 0x%x", qp->qp_num);
   if (call.on()) add_qp_attr(call.text(), *attr, mask);
   call.begins();
-  return call.ends(next(qp, attr, mask));
+  const int result = call.make(next, qp, attr, mask);
+  if (faults::is_on() && result == 0 && (mask & IBV_QP_STATE) != 0 &&
+      attr->qp_state == IBV_QPS_RESET)
+    faults::set_failed(qp, false);
+  return call.ends(result);
 }
 
-HOSTNIC_TRACED int ibv_query_qp(ibv_qp* qp, ibv_qp_attr* attr, int mask, ibv_qp_init_attr* init) {
+HOSTNIC_CALL_OF_PROGRAM int ibv_query_qp(ibv_qp* qp, ibv_qp_attr* attr, int mask, ibv_qp_init_attr* init) {
   HOSTNIC_NEXT(ibv_query_qp);
-  Call call("ibv_query_qp");
+  Call call("ibv_query_qp", qp);
   HOSTNIC_ARGUMENTS(call, "qp 0x%x", qp->qp_num);
   call.begins();
-  return ends_telling(call, next(qp, attr, mask, init),
+  return ends_telling(call, call.make(next, qp, attr, mask, init),
                       [&](Text& text) { add_qp_attr(text, *attr, mask & IBV_QP_STATE); });
 }
 
-HOSTNIC_TRACED int ibv_query_qp_data_in_order(ibv_qp* qp, ibv_wr_opcode opcode, uint32_t flags) {
+HOSTNIC_CALL_OF_PROGRAM int ibv_query_qp_data_in_order(ibv_qp* qp, ibv_wr_opcode opcode, uint32_t flags) {
   HOSTNIC_NEXT(ibv_query_qp_data_in_order);
-  Call call("ibv_query_qp_data_in_order");
+  Call call("ibv_query_qp_data_in_order", qp);
   HOSTNIC_ARGUMENTS(call, "qp 0x%x, opcode %d, flags 0x%x", qp->qp_num, opcode, flags);
   call.begins();
-  return call.ends_with_count(next(qp, opcode, flags));
+  return call.ends_with_count(call.make(next, qp, opcode, flags));
 }
 
-HOSTNIC_TRACED ibv_qp_ex* ibv_qp_to_qp_ex(ibv_qp* qp) {
+HOSTNIC_CALL_OF_PROGRAM ibv_qp_ex* ibv_qp_to_qp_ex(ibv_qp* qp) {
   HOSTNIC_NEXT(ibv_qp_to_qp_ex);
   ibv_qp_ex* extended = next(qp);
   watch_qp(extended);
   return extended;
 }
 
-HOSTNIC_TRACED int ibv_destroy_qp(ibv_qp* qp) {
+HOSTNIC_CALL_OF_PROGRAM int ibv_destroy_qp(ibv_qp* qp) {
   HOSTNIC_NEXT(ibv_destroy_qp);
-  Call call("ibv_destroy_qp");
+  Call call("ibv_destroy_qp", qp);
   HOSTNIC_ARGUMENTS(call, "qp 0x%x", qp->qp_num);
   call.begins();
   const bool watched = is_watched_qp(qp);
   if (watched) forget_qp(qp);
-  const int result = next(qp);
+  const faults::KnownQp known = faults::is_on() ? faults::forget(qp) : faults::KnownQp{};
+  const int result = call.make(next, qp);
+  if (known.qp != nullptr && result != 0) faults::remember(known);
   if (watched && result != 0) watch_qp(reinterpret_cast<ibv_qp_ex*>(qp));
   return call.ends(result);
 }
 
-HOSTNIC_TRACED int ibv_attach_mcast(ibv_qp* qp, const ibv_gid* gid, uint16_t lid) {
+HOSTNIC_CALL_OF_PROGRAM int ibv_attach_mcast(ibv_qp* qp, const ibv_gid* gid, uint16_t lid) {
   HOSTNIC_NEXT(ibv_attach_mcast);
-  Call call("ibv_attach_mcast");
+  Call call("ibv_attach_mcast", qp);
   HOSTNIC_ARGUMENTS(call, "qp 0x%x, ", qp->qp_num);
   if (call.on()) add_gid(call.text(), *gid);
   call.begins();
-  return call.ends(next(qp, gid, lid));
+  return call.ends(call.make(next, qp, gid, lid));
 }
 
-HOSTNIC_TRACED int ibv_detach_mcast(ibv_qp* qp, const ibv_gid* gid, uint16_t lid) {
+HOSTNIC_CALL_OF_PROGRAM int ibv_detach_mcast(ibv_qp* qp, const ibv_gid* gid, uint16_t lid) {
   HOSTNIC_NEXT(ibv_detach_mcast);
-  Call call("ibv_detach_mcast");
+  Call call("ibv_detach_mcast", qp);
   HOSTNIC_ARGUMENTS(call, "qp 0x%x, ", qp->qp_num);
   if (call.on()) add_gid(call.text(), *gid);
   call.begins();
-  return call.ends(next(qp, gid, lid));
+  return call.ends(call.make(next, qp, gid, lid));
 }
 
-HOSTNIC_TRACED int ibv_query_ece(ibv_qp* qp, ibv_ece* ece) {
+HOSTNIC_CALL_OF_PROGRAM int ibv_query_ece(ibv_qp* qp, ibv_ece* ece) {
   HOSTNIC_NEXT(ibv_query_ece);
-  Call call("ibv_query_ece");
+  Call call("ibv_query_ece", qp);
   HOSTNIC_ARGUMENTS(call, "qp 0x%x", qp->qp_num);
   call.begins();
-  return call.ends(next(qp, ece));
+  return call.ends(call.make(next, qp, ece));
 }
 
-HOSTNIC_TRACED int ibv_set_ece(ibv_qp* qp, ibv_ece* ece) {
+HOSTNIC_CALL_OF_PROGRAM int ibv_set_ece(ibv_qp* qp, ibv_ece* ece) {
   HOSTNIC_NEXT(ibv_set_ece);
-  Call call("ibv_set_ece");
+  Call call("ibv_set_ece", qp);
   HOSTNIC_ARGUMENTS(call, "qp 0x%x, vendor 0x%x, options 0x%x", qp->qp_num, ece->vendor_id,
                     ece->options);
   call.begins();
-  return call.ends(next(qp, ece));
+  return call.ends(call.make(next, qp, ece));
 }
 
 // -- Address handles.
 
-HOSTNIC_TRACED ibv_ah* ibv_create_ah(ibv_pd* pd, ibv_ah_attr* attr) {
+HOSTNIC_CALL_OF_PROGRAM ibv_ah* ibv_create_ah(ibv_pd* pd, ibv_ah_attr* attr) {
   HOSTNIC_NEXT(ibv_create_ah);
-  Call call("ibv_create_ah");
+  Call call("ibv_create_ah", pd);
   HOSTNIC_ARGUMENTS(call, "pd %p, ", address(pd));
   if (call.on()) add_ah(call.text(), *attr);
   call.begins();
-  return call.ends_with(next(pd, attr), "ah");
+  return call.ends_with(call.make(next, pd, attr), "ah");
 }
 
-HOSTNIC_TRACED ibv_ah* ibv_create_ah_from_wc(ibv_pd* pd, ibv_wc* wc, ibv_grh* grh, uint8_t port) {
+HOSTNIC_CALL_OF_PROGRAM ibv_ah* ibv_create_ah_from_wc(ibv_pd* pd, ibv_wc* wc, ibv_grh* grh, uint8_t port) {
   HOSTNIC_NEXT(ibv_create_ah_from_wc);
-  Call call("ibv_create_ah_from_wc");
+  Call call("ibv_create_ah_from_wc", pd);
   HOSTNIC_ARGUMENTS(call, "pd %p, src_qp 0x%x, port %u", address(pd), wc->src_qp, port);
   call.begins();
-  return call.ends_with(next(pd, wc, grh, port), "ah");
+  return call.ends_with(call.make(next, pd, wc, grh, port), "ah");
 }
 
-HOSTNIC_TRACED int ibv_init_ah_from_wc(ibv_context* context, uint8_t port, ibv_wc* wc, ibv_grh* grh,
+HOSTNIC_CALL_OF_PROGRAM int ibv_init_ah_from_wc(ibv_context* context, uint8_t port, ibv_wc* wc, ibv_grh* grh,
                                        ibv_ah_attr* attr) {
   HOSTNIC_NEXT(ibv_init_ah_from_wc);
-  Call call("ibv_init_ah_from_wc");
+  Call call("ibv_init_ah_from_wc", context);
   HOSTNIC_ARGUMENTS(call, "context %p, src_qp 0x%x, port %u", address(context), wc->src_qp, port);
   call.begins();
-  return call.ends(next(context, port, wc, grh, attr));
+  return call.ends(call.make(next, context, port, wc, grh, attr));
 }
 
-HOSTNIC_TRACED int ibv_destroy_ah(ibv_ah* ah) {
+HOSTNIC_CALL_OF_PROGRAM int ibv_destroy_ah(ibv_ah* ah) {
   HOSTNIC_NEXT(ibv_destroy_ah);
-  Call call("ibv_destroy_ah");
+  Call call("ibv_destroy_ah", ah);
   HOSTNIC_ARGUMENTS(call, "ah %p", address(ah));
   call.begins();
-  return call.ends(next(ah));
+  return call.ends(call.make(next, ah));
 }

@@ -7,7 +7,7 @@
 #include <cerrno>
 #include <type_traits>
 
-namespace hostnic::trace {
+namespace hostnic::calls {
 
 // Finds the next definition of a verb or of a function of librdmacm, by the first letters of its
 // name, and loads their library where the program has it in a scope of its own only. Null: the
@@ -46,8 +46,8 @@ class Next<Result(Arguments...)> {
 
 // Inside of a traced function: `next` is what it goes on to.
 #define HOSTNIC_NEXT(function)                                                              \
-  static constinit ::hostnic::trace::Next<std::remove_pointer_t<decltype(&function)>> next( \
+  static constinit ::hostnic::calls::Next<std::remove_pointer_t<decltype(&function)>> next( \
       #function)
-#define HOSTNIC_TRACED extern "C" [[gnu::visibility("default")]]
+#define HOSTNIC_CALL_OF_PROGRAM extern "C" [[gnu::visibility("default")]]
 
-}  // namespace hostnic::trace
+}  // namespace hostnic::calls

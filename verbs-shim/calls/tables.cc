@@ -1,15 +1,19 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "verbs-shim/trace/tables.h"
+#include "verbs-shim/calls/tables.h"
 
 #include <pthread.h>
 
 #include <cstddef>
 
-#include "verbs-shim/trace/originals.h"
-#include "verbs-shim/trace/recorder.h"
+#include "verbs-shim/calls/call.h"
+#include "verbs-shim/calls/next.h"
+#include "verbs-shim/calls/originals.h"
+#include "verbs-shim/faults/completions.h"
+#include "verbs-shim/faults/events.h"
+#include "verbs-shim/faults/queue_pairs.h"
 #include "verbs-shim/trace/words.h"
 
-namespace hostnic::trace {
+namespace hostnic::calls {
 namespace {
 
 // What a verbs_context has in front of its ibv_context is there only as far as its size says.
@@ -33,11 +37,34 @@ Object* ends(Call& call, Object* result, const char* name) {
 
 // -- The data path.
 
+bool spoils_completions() {
+  return faults::is_on() && faults::has_rules_of(faults::Subject::kCompletion);
+}
+
+// By the next library's, so that no rule is about it.
+void to_error(ibv_qp* qp) {
+  HOSTNIC_NEXT(ibv_modify_qp);
+  ibv_qp_attr attr{};
+  attr.qp_state = IBV_QPS_ERR;
+  next(qp, &attr, IBV_QP_STATE);
+}
+
+void spoil(const ibv_cq* cq, ibv_wc& wc) {
+  if (wc.status != IBV_WC_SUCCESS) return;
+  faults::Completion completion{wc.status, 0, wc.opcode, wc.qp_num, wc.byte_len};
+  if (!faults::spoil(cq->context, completion, to_error)) return;
+  wc.status = completion.status;
+  wc.vendor_err = completion.vendor_err;
+}
+
 int poll_cq(ibv_cq* cq, int entries, ibv_wc* completions) {
-  Call call("ibv_poll_cq");
+  Call call("ibv_poll_cq", cq);
   if (call.on()) call.text().add("cq %p, %d", static_cast<void*>(cq), entries);
   call.begins();
-  const int count = ops_of(cq->context).poll_cq(cq, entries, completions);
+  const int count = call.goes_on() ? ops_of(cq->context).poll_cq(cq, entries, completions)
+                                   : call.failure<int>();
+  if (spoils_completions())
+    for (int i = 0; i < count; ++i) spoil(cq, completions[i]);
   if (count == 0) {
     call.ends_as_empty_poll(cq, entries, /*extended=*/false);
     return 0;
@@ -61,145 +88,160 @@ int posted(Call& call, int result, Request** bad) {
 }
 
 int post_send(ibv_qp* qp, ibv_send_wr* wr, ibv_send_wr** bad_wr) {
-  Call call("ibv_post_send");
+  Call call("ibv_post_send", qp);
   if (call.on()) {
     call.text().add("qp 0x%x", qp->qp_num);
     add_send_requests(call.text(), wr);
   }
   call.begins();
-  return posted(call, ops_of(qp->context).post_send(qp, wr, bad_wr), bad_wr);
+  if (!call.goes_on() && bad_wr != nullptr) *bad_wr = wr;
+  return posted(call, call.goes_on() ? ops_of(qp->context).post_send(qp, wr, bad_wr) : call.failure<int>(), bad_wr);
 }
 
 int post_recv(ibv_qp* qp, ibv_recv_wr* wr, ibv_recv_wr** bad_wr) {
-  Call call("ibv_post_recv");
+  Call call("ibv_post_recv", qp);
   if (call.on()) {
     call.text().add("qp 0x%x", qp->qp_num);
     add_receives(call.text(), wr);
   }
   call.begins();
-  return posted(call, ops_of(qp->context).post_recv(qp, wr, bad_wr), bad_wr);
+  if (!call.goes_on() && bad_wr != nullptr) *bad_wr = wr;
+  return posted(call, call.goes_on() ? ops_of(qp->context).post_recv(qp, wr, bad_wr) : call.failure<int>(), bad_wr);
 }
 
 int post_srq_recv(ibv_srq* srq, ibv_recv_wr* wr, ibv_recv_wr** bad_wr) {
-  Call call("ibv_post_srq_recv");
+  Call call("ibv_post_srq_recv", srq);
   if (call.on()) {
     call.text().add("srq %p", static_cast<void*>(srq));
     add_receives(call.text(), wr);
   }
   call.begins();
-  return posted(call, ops_of(srq->context).post_srq_recv(srq, wr, bad_wr), bad_wr);
+  if (!call.goes_on() && bad_wr != nullptr) *bad_wr = wr;
+  return posted(call, call.goes_on() ? ops_of(srq->context).post_srq_recv(srq, wr, bad_wr) : call.failure<int>(), bad_wr);
 }
 
 // A call whose arguments are told by one format.
-#define HOSTNIC_TABLE_CALL(result_type, name, table, member, parameters, arguments, word, ...) \
+#define HOSTNIC_TABLE_CALL(result_type, name, subject, table, member, parameters, arguments,     \
+                           word, ...)                                                          \
   result_type traced_##member parameters {                                                     \
-    Call call(name);                                                                           \
+    Call call(name, subject);                                                                  \
     if (call.on()) call.text().add(__VA_ARGS__);                                               \
     call.begins();                                                                             \
-    return ends(call, table.member arguments, word);                                           \
+    return ends(call, call.goes_on() ? table.member arguments : call.failure<result_type>(),   \
+                word);                                                                         \
   }
 #define HOSTNIC_P(pointer) static_cast<const void*>(pointer)
 
-HOSTNIC_TABLE_CALL(int, "ibv_req_notify_cq", ops_of(cq->context), req_notify_cq,
+HOSTNIC_TABLE_CALL(int, "ibv_req_notify_cq", cq, ops_of(cq->context), req_notify_cq,
                    (ibv_cq * cq, int solicited), (cq, solicited), "", "cq %p, %s", HOSTNIC_P(cq),
                    solicited != 0 ? "solicited only" : "all")
-HOSTNIC_TABLE_CALL(ibv_mw*, "ibv_alloc_mw", ops_of(pd->context), alloc_mw,
+HOSTNIC_TABLE_CALL(ibv_mw*, "ibv_alloc_mw", pd, ops_of(pd->context), alloc_mw,
                    (ibv_pd * pd, ibv_mw_type type), (pd, type), "mw", "pd %p, type %d",
                    HOSTNIC_P(pd), type)
-HOSTNIC_TABLE_CALL(int, "ibv_dealloc_mw", ops_of(mw->context), dealloc_mw, (ibv_mw * mw), (mw), "",
+HOSTNIC_TABLE_CALL(int, "ibv_dealloc_mw", mw, ops_of(mw->context), dealloc_mw, (ibv_mw * mw), (mw), "",
                    "mw %p", HOSTNIC_P(mw))
-HOSTNIC_TABLE_CALL(int, "ibv_bind_mw", ops_of(qp->context), bind_mw,
+HOSTNIC_TABLE_CALL(int, "ibv_bind_mw", qp, ops_of(qp->context), bind_mw,
                    (ibv_qp * qp, ibv_mw* mw, ibv_mw_bind* bind), (qp, mw, bind), "",
                    "qp 0x%x, mw %p, wr_id 0x%lx, 0x%lx, %lu bytes, access 0x%x", qp->qp_num,
                    HOSTNIC_P(mw), bind->wr_id, bind->bind_info.addr, bind->bind_info.length,
                    bind->bind_info.mw_access_flags)
-HOSTNIC_TABLE_CALL(int, "ibv_query_port", extended_of(context), query_port,
-                   (ibv_context * context, uint8_t port, ibv_port_attr* attr, size_t bytes),
-                   (context, port, attr, bytes), "", "context %p, port %u", HOSTNIC_P(context),
-                   port)
-HOSTNIC_TABLE_CALL(int, "ibv_advise_mr", extended_of(pd->context), advise_mr,
+HOSTNIC_TABLE_CALL(int, "ibv_advise_mr", pd, extended_of(pd->context), advise_mr,
                    (ibv_pd * pd, ibv_advise_mr_advice advice, uint32_t flags, ibv_sge* sges,
                     uint32_t count),
                    (pd, advice, flags, sges, count), "", "pd %p, advice %d, flags 0x%x, %u ranges",
                    HOSTNIC_P(pd), advice, flags, count)
-HOSTNIC_TABLE_CALL(ibv_mr*, "ibv_alloc_null_mr", extended_of(pd->context), alloc_null_mr,
+HOSTNIC_TABLE_CALL(ibv_mr*, "ibv_alloc_null_mr", pd, extended_of(pd->context), alloc_null_mr,
                    (ibv_pd * pd), (pd), "mr", "pd %p", HOSTNIC_P(pd))
-HOSTNIC_TABLE_CALL(ibv_pd*, "ibv_alloc_parent_domain", extended_of(context), alloc_parent_domain,
+HOSTNIC_TABLE_CALL(ibv_pd*, "ibv_alloc_parent_domain", context, extended_of(context), alloc_parent_domain,
                    (ibv_context * context, ibv_parent_domain_init_attr* attr), (context, attr),
                    "pd", "context %p, pd %p", HOSTNIC_P(context), HOSTNIC_P(attr->pd))
-HOSTNIC_TABLE_CALL(ibv_td*, "ibv_alloc_td", extended_of(context), alloc_td,
+HOSTNIC_TABLE_CALL(ibv_td*, "ibv_alloc_td", context, extended_of(context), alloc_td,
                    (ibv_context * context, ibv_td_init_attr* attr), (context, attr), "td",
                    "context %p", HOSTNIC_P(context))
-HOSTNIC_TABLE_CALL(int, "ibv_dealloc_td", extended_of(td->context), dealloc_td, (ibv_td * td), (td),
+HOSTNIC_TABLE_CALL(int, "ibv_dealloc_td", td, extended_of(td->context), dealloc_td, (ibv_td * td), (td),
                    "", "td %p", HOSTNIC_P(td))
-HOSTNIC_TABLE_CALL(int, "ibv_modify_cq", extended_of(cq->context), modify_cq,
+HOSTNIC_TABLE_CALL(int, "ibv_modify_cq", cq, extended_of(cq->context), modify_cq,
                    (ibv_cq * cq, ibv_modify_cq_attr* attr), (cq, attr), "",
                    "cq %p, count %u, period %u us", HOSTNIC_P(cq), attr->moderate.cq_count,
                    attr->moderate.cq_period)
-HOSTNIC_TABLE_CALL(int, "ibv_query_rt_values_ex", extended_of(context), query_rt_values,
+HOSTNIC_TABLE_CALL(int, "ibv_query_rt_values_ex", context, extended_of(context), query_rt_values,
                    (ibv_context * context, ibv_values_ex* values), (context, values), "",
                    "context %p", HOSTNIC_P(context))
-HOSTNIC_TABLE_CALL(int, "ibv_query_device_ex", extended_of(context), query_device_ex,
+HOSTNIC_TABLE_CALL(int, "ibv_query_device_ex", context, extended_of(context), query_device_ex,
                    (ibv_context * context, const ibv_query_device_ex_input* input,
                     ibv_device_attr_ex* attr, size_t bytes),
                    (context, input, attr, bytes), "", "context %p", HOSTNIC_P(context))
-HOSTNIC_TABLE_CALL(ibv_qp*, "ibv_open_qp", extended_of(context), open_qp,
+HOSTNIC_TABLE_CALL(ibv_qp*, "ibv_open_qp", context, extended_of(context), open_qp,
                    (ibv_context * context, ibv_qp_open_attr* attr), (context, attr), "qp",
                    "context %p, qp 0x%x", HOSTNIC_P(context), attr->qp_num)
-HOSTNIC_TABLE_CALL(ibv_srq*, "ibv_create_srq_ex", extended_of(context), create_srq_ex,
+HOSTNIC_TABLE_CALL(ibv_srq*, "ibv_create_srq_ex", context, extended_of(context), create_srq_ex,
                    (ibv_context * context, ibv_srq_init_attr_ex* attr), (context, attr), "srq",
                    "context %p, wr %u, sge %u", HOSTNIC_P(context), attr->attr.max_wr,
                    attr->attr.max_sge)
-HOSTNIC_TABLE_CALL(int, "ibv_get_srq_num", extended_of(srq->context), get_srq_num,
+HOSTNIC_TABLE_CALL(int, "ibv_get_srq_num", srq, extended_of(srq->context), get_srq_num,
                    (ibv_srq * srq, uint32_t* number), (srq, number), "", "srq %p", HOSTNIC_P(srq))
-HOSTNIC_TABLE_CALL(ibv_xrcd*, "ibv_open_xrcd", extended_of(context), open_xrcd,
+HOSTNIC_TABLE_CALL(ibv_xrcd*, "ibv_open_xrcd", context, extended_of(context), open_xrcd,
                    (ibv_context * context, ibv_xrcd_init_attr* attr), (context, attr), "xrcd",
                    "context %p", HOSTNIC_P(context))
-HOSTNIC_TABLE_CALL(int, "ibv_close_xrcd", extended_of(xrcd->context), close_xrcd, (ibv_xrcd * xrcd),
+HOSTNIC_TABLE_CALL(int, "ibv_close_xrcd", xrcd, extended_of(xrcd->context), close_xrcd, (ibv_xrcd * xrcd),
                    (xrcd), "", "xrcd %p", HOSTNIC_P(xrcd))
-HOSTNIC_TABLE_CALL(ibv_wq*, "ibv_create_wq", extended_of(context), create_wq,
+HOSTNIC_TABLE_CALL(ibv_wq*, "ibv_create_wq", context, extended_of(context), create_wq,
                    (ibv_context * context, ibv_wq_init_attr* attr), (context, attr), "wq",
                    "context %p, wr %u, sge %u, cq %p", HOSTNIC_P(context), attr->max_wr,
                    attr->max_sge, HOSTNIC_P(attr->cq))
-HOSTNIC_TABLE_CALL(int, "ibv_modify_wq", extended_of(wq->context), modify_wq,
+HOSTNIC_TABLE_CALL(int, "ibv_modify_wq", wq, extended_of(wq->context), modify_wq,
                    (ibv_wq * wq, ibv_wq_attr* attr), (wq, attr), "", "wq %p, mask 0x%x",
                    HOSTNIC_P(wq), attr->attr_mask)
-HOSTNIC_TABLE_CALL(int, "ibv_destroy_wq", extended_of(wq->context), destroy_wq, (ibv_wq * wq), (wq),
+HOSTNIC_TABLE_CALL(int, "ibv_destroy_wq", wq, extended_of(wq->context), destroy_wq, (ibv_wq * wq), (wq),
                    "", "wq %p", HOSTNIC_P(wq))
-HOSTNIC_TABLE_CALL(ibv_flow*, "ibv_create_flow", extended_of(qp->context), ibv_create_flow,
+HOSTNIC_TABLE_CALL(ibv_flow*, "ibv_create_flow", qp, extended_of(qp->context), ibv_create_flow,
                    (ibv_qp * qp, ibv_flow_attr* attr), (qp, attr), "flow",
                    "qp 0x%x, type %d, priority %u, %u specs", qp->qp_num, attr->type,
                    attr->priority, attr->num_of_specs)
-HOSTNIC_TABLE_CALL(int, "ibv_destroy_flow", extended_of(flow->context), ibv_destroy_flow,
+HOSTNIC_TABLE_CALL(int, "ibv_destroy_flow", flow, extended_of(flow->context), ibv_destroy_flow,
                    (ibv_flow * flow), (flow), "", "flow %p", HOSTNIC_P(flow))
-HOSTNIC_TABLE_CALL(ibv_dm*, "ibv_alloc_dm", extended_of(context), alloc_dm,
+HOSTNIC_TABLE_CALL(ibv_dm*, "ibv_alloc_dm", context, extended_of(context), alloc_dm,
                    (ibv_context * context, ibv_alloc_dm_attr* attr), (context, attr), "dm",
                    "context %p, %zu bytes", HOSTNIC_P(context), attr->length)
-HOSTNIC_TABLE_CALL(int, "ibv_free_dm", extended_of(dm->context), free_dm, (ibv_dm * dm), (dm), "",
+HOSTNIC_TABLE_CALL(int, "ibv_free_dm", dm, extended_of(dm->context), free_dm, (ibv_dm * dm), (dm), "",
                    "dm %p", HOSTNIC_P(dm))
-HOSTNIC_TABLE_CALL(ibv_mr*, "ibv_reg_dm_mr", extended_of(pd->context), reg_dm_mr,
+HOSTNIC_TABLE_CALL(ibv_mr*, "ibv_reg_dm_mr", pd, extended_of(pd->context), reg_dm_mr,
                    (ibv_pd * pd, ibv_dm* dm, uint64_t offset, size_t length, unsigned int access),
                    (pd, dm, offset, length, access), "mr",
                    "pd %p, dm %p, offset %lu, %zu bytes, access 0x%x", HOSTNIC_P(pd), HOSTNIC_P(dm),
                    offset, length, access)
-HOSTNIC_TABLE_CALL(int, "ibv_modify_qp_rate_limit", extended_of(qp->context), modify_qp_rate_limit,
+HOSTNIC_TABLE_CALL(int, "ibv_modify_qp_rate_limit", qp, extended_of(qp->context), modify_qp_rate_limit,
                    (ibv_qp * qp, ibv_qp_rate_limit_attr* attr), (qp, attr), "",
                    "qp 0x%x, %u kbit/s", qp->qp_num, attr->rate_limit)
 
+int traced_query_port(ibv_context* context, uint8_t port, ibv_port_attr* attr, size_t bytes) {
+  Call call("ibv_query_port", context);
+  if (call.on()) call.text().add("context %p, port %u", HOSTNIC_P(context), port);
+  call.begins();
+  const int result = call.goes_on() ? extended_of(context).query_port(context, port, attr, bytes)
+                                    : call.failure<int>();
+  if (result == 0 && faults::is_on() && faults::is_port_down(context))
+    attr->state = IBV_PORT_DOWN;
+  return call.ends(result);
+}
+
 ibv_cq_ex* traced_create_cq_ex(ibv_context* context, ibv_cq_init_attr_ex* attr) {
-  Call call("ibv_create_cq_ex");
+  Call call("ibv_create_cq_ex", context);
+  call.is_of_size(attr->cqe);
   if (call.on())
     call.text().add("context %p, %u entries, channel %p, vector %u, flags 0x%lx",
                     HOSTNIC_P(context), attr->cqe, HOSTNIC_P(attr->channel), attr->comp_vector,
                     attr->wc_flags);
   call.begins();
-  ibv_cq_ex* cq = call.ends_with(extended_of(context).create_cq_ex(context, attr), "cq");
+  ibv_cq_ex* cq = call.ends_with(
+      call.goes_on() ? extended_of(context).create_cq_ex(context, attr) : call.failure<ibv_cq_ex*>(),
+      "cq");
   watch_cq(cq);
   return cq;
 }
 
 ibv_qp* traced_create_qp_ex(ibv_context* context, ibv_qp_init_attr_ex* attr) {
-  Call call("ibv_create_qp_ex");
+  Call call("ibv_create_qp_ex", context);
   if (call.on()) {
     call.text().add("context %p, pd %p", HOSTNIC_P(context),
                     (attr->comp_mask & IBV_QP_INIT_ATTR_PD) != 0 ? HOSTNIC_P(attr->pd) : nullptr);
@@ -207,7 +249,9 @@ ibv_qp* traced_create_qp_ex(ibv_context* context, ibv_qp_init_attr_ex* attr) {
                 attr->sq_sig_all != 0);
   }
   call.begins();
-  ibv_qp* qp = extended_of(context).create_qp_ex(context, attr);
+  ibv_qp* qp = call.goes_on() ? extended_of(context).create_qp_ex(context, attr)
+                              : call.failure<ibv_qp*>();
+  if (faults::is_on() && qp != nullptr) faults::note_created(qp);
   if (qp == nullptr || !call.on()) return call.ends_with(qp, "qp");
   call.begin_result();
   call.text().add("qp 0x%x", qp->qp_num);
@@ -238,11 +282,35 @@ int moved_on(Call& call, int result, ibv_cq_ex* cq) {
   return 0;
 }
 
+// The vendor error of the completion that this thread looks at, where it was made to fail.
+struct Spoilt {
+  const ibv_cq_ex* cq = nullptr;
+  uint32_t vendor_err = 0;
+};
+[[gnu::tls_model("initial-exec")]] thread_local Spoilt spoilt;
+
+uint32_t read_vendor_err(ibv_cq_ex* cq) {
+  return spoilt.cq == cq ? spoilt.vendor_err : extended_cqs.find(cq)->read_vendor_err(cq);
+}
+
+void spoil_current(ibv_cq_ex* cq) {
+  spoilt.cq = nullptr;
+  if (cq->status != IBV_WC_SUCCESS) return;
+  faults::Completion completion{cq->status, 0, ibv_wc_read_opcode(cq),
+                                cq->read_qp_num != nullptr ? ibv_wc_read_qp_num(cq) : 0,
+                                cq->read_byte_len != nullptr ? ibv_wc_read_byte_len(cq) : 0};
+  if (!faults::spoil(cq->context, completion, to_error)) return;
+  cq->status = completion.status;
+  spoilt = {cq, completion.vendor_err};
+}
+
 int start_poll(ibv_cq_ex* cq, ibv_poll_cq_attr* attr) {
-  Call call("ibv_start_poll");
+  Call call("ibv_start_poll", cq);
   if (call.on()) call.text().add("cq %p", HOSTNIC_P(cq));
   call.begins();
-  const int result = extended_cqs.find(cq)->start_poll(cq, attr);
+  const int result =
+      call.goes_on() ? extended_cqs.find(cq)->start_poll(cq, attr) : call.failure<int>();
+  if (result == 0 && spoils_completions()) spoil_current(cq);
   if (result == ENOENT) {
     call.ends_as_empty_poll(cq, 0, /*extended=*/true);
     return result;
@@ -251,14 +319,16 @@ int start_poll(ibv_cq_ex* cq, ibv_poll_cq_attr* attr) {
 }
 
 int next_poll(ibv_cq_ex* cq) {
-  Call call("ibv_next_poll");
+  Call call("ibv_next_poll", cq);
   if (call.on()) call.text().add("cq %p", HOSTNIC_P(cq));
   call.begins();
-  return moved_on(call, extended_cqs.find(cq)->next_poll(cq), cq);
+  const int result = extended_cqs.find(cq)->next_poll(cq);
+  if (result == 0 && spoils_completions()) spoil_current(cq);
+  return moved_on(call, result, cq);
 }
 
 void end_poll(ibv_cq_ex* cq) {
-  Call call("ibv_end_poll");
+  Call call("ibv_end_poll", cq);
   if (call.on()) call.text().add("cq %p", HOSTNIC_P(cq));
   call.begins();
   extended_cqs.find(cq)->end_poll(cq);
@@ -335,10 +405,12 @@ HOSTNIC_BUILDER_CALL(wr_set_sge_list, (ibv_qp_ex * qp, size_t count, const ibv_s
 HOSTNIC_BUILDER_CALL(wr_start, (ibv_qp_ex * qp), (qp), "%s", "")
 HOSTNIC_BUILDER_CALL(wr_abort, (ibv_qp_ex * qp), (qp), "%s", "")
 int traced_wr_complete(ibv_qp_ex* qp) {
-  Call call("ibv_wr_complete");
+  Call call("ibv_wr_complete", &qp->qp_base);
   if (call.on()) call.text().add("qp 0x%x", qp->qp_base.qp_num);
   call.begins();
-  return call.ends(builders.find(qp)->wr_complete(qp));
+  if (call.goes_on()) return call.ends(builders.find(qp)->wr_complete(qp));
+  builders.find(qp)->wr_abort(qp);
+  return call.ends(call.failure<int>());
 }
 
 // -- What the tables get.
@@ -404,7 +476,11 @@ void unlock_in_child() {
 }  // namespace
 
 void watch_context(ibv_context* context) {
-  if (context == nullptr || !is_on()) return;
+  if (context == nullptr || !is_watching()) return;
+  if (faults::is_on()) {
+    faults::begin_time();
+    faults::begin_events(context);
+  }
   ContextFunctions functions{};
   functions.ops = context->ops;
   verbs_context* extended = verbs_get_ctx(context);
@@ -419,6 +495,7 @@ void watch_context(ibv_context* context) {
 }
 
 void forget_context(ibv_context* context) {
+  if (context != nullptr && faults::is_on()) faults::end_events(context);
   ContextFunctions functions;
   if (context == nullptr || contexts.find(context) == nullptr) return;
   functions = *contexts.find(context);
@@ -430,10 +507,11 @@ void forget_context(ibv_context* context) {
 }
 
 void watch_cq(ibv_cq_ex* cq) {
-  if (cq == nullptr || !is_on() || !extended_cqs.add(cq, *cq)) return;
+  if (cq == nullptr || !is_watching() || !extended_cqs.add(cq, *cq)) return;
   put(cq->start_poll, start_poll);
   put(cq->next_poll, next_poll);
   put(cq->end_poll, end_poll);
+  put(cq->read_vendor_err, read_vendor_err);
 }
 
 void forget_cq(ibv_cq* cq) {
@@ -444,6 +522,7 @@ void forget_cq(ibv_cq* cq) {
   extended->start_poll = known->start_poll;
   extended->next_poll = known->next_poll;
   extended->end_poll = known->end_poll;
+  extended->read_vendor_err = known->read_vendor_err;
   extended_cqs.remove(cq, functions);
 }
 
@@ -479,7 +558,7 @@ void for_each_builder_call(Do each) {
 }  // namespace
 
 void watch_qp(ibv_qp_ex* qp) {
-  if (qp == nullptr || !is_on() || !builders.add(qp, *qp)) return;
+  if (qp == nullptr || !is_watching() || !builders.add(qp, *qp)) return;
   for_each_builder_call([&](auto member, auto* traced) { put(qp->*member, traced); });
 }
 
@@ -492,4 +571,4 @@ void forget_qp(ibv_qp* qp) {
   builders.remove(qp, functions);
 }
 
-}  // namespace hostnic::trace
+}  // namespace hostnic::calls

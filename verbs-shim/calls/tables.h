@@ -6,7 +6,7 @@
 
 #include <infiniband/verbs.h>
 
-namespace hostnic::trace {
+namespace hostnic::calls {
 
 // A device that was opened; null: none was.
 void watch_context(ibv_context* context);
@@ -21,4 +21,4 @@ void forget_qp(ibv_qp* qp);
 bool is_watched_cq(const ibv_cq* cq);
 bool is_watched_qp(const ibv_qp* qp);
 
-}  // namespace hostnic::trace
+}  // namespace hostnic::calls

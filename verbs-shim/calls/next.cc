@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "verbs-shim/trace/next.h"
+#include "verbs-shim/calls/next.h"
 
 #include <dlfcn.h>
 
 #include "verbs-shim/elf/symbols.h"
 
-namespace hostnic::trace {
+namespace hostnic::calls {
 
 void* find_next(const char* name) {
   const int saved_errno = errno;
@@ -23,4 +23,4 @@ void* find_next(const char* name) {
   return next;
 }
 
-}  // namespace hostnic::trace
+}  // namespace hostnic::calls

@@ -1,0 +1,206 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "verbs-shim/faults/injector.h"
+
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <cerrno>
+
+#include "protocol/hostif/fault_board.h"
+
+namespace hostnic::faults {
+namespace {
+
+constexpr uint64_t kMostLinesOfRule = 8;
+
+struct Rule {
+  Fault fault;
+  uint64_t stream = 0;
+  std::atomic<uint64_t> met{0}, fired{0};  // in this process
+};
+
+FaultBoard* the_board = nullptr;
+Rule* the_rules = nullptr;
+size_t rule_count = 0;
+FaultPlace the_place;
+std::atomic<uint64_t> begun_ns{0};
+
+uint64_t now_ns() {
+  timespec now{};
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return static_cast<uint64_t>(now.tv_sec) * 1'000'000'000 + static_cast<uint64_t>(now.tv_nsec);
+}
+
+// The number that MPI and its like give a process, by whichever variable they say it.
+std::optional<uint32_t> rank_of_process() {
+  for (const char* name : {"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "MV2_COMM_WORLD_RANK",
+                           "SLURM_PROCID", "RANK"}) {
+    const char* text = getenv(name);
+    char* end = nullptr;
+    if (text == nullptr || *text == '\0') continue;
+    const unsigned long rank = strtoul(text, &end, 10);
+    if (*end == '\0' && rank <= UINT32_MAX) return static_cast<uint32_t>(rank);
+  }
+  return std::nullopt;
+}
+
+void number_streams() {
+  const uint32_t process =
+      the_place.rank.value_or(the_board->processes.fetch_add(1, std::memory_order_relaxed));
+  if (the_place.rank) the_board->processes.fetch_add(1, std::memory_order_relaxed);
+  for (size_t i = 0; i < rule_count; ++i)
+    the_rules[i].stream = stream_of(the_board->seed, process, i);
+}
+
+void child_begins() {
+  for (size_t i = 0; i < rule_count; ++i) {
+    the_rules[i].met.store(0, std::memory_order_relaxed);
+    the_rules[i].fired.store(0, std::memory_order_relaxed);
+  }
+  begun_ns.store(0, std::memory_order_relaxed);
+  number_streams();
+}
+
+FaultBoard* map_board(const char* path) {
+  const auto fd = static_cast<int>(syscall(SYS_openat, AT_FDCWD, path, O_RDWR | O_CLOEXEC));
+  if (fd < 0) return nullptr;
+  struct stat file {};
+  FaultBoard* board = nullptr;
+  if (fstat(fd, &file) == 0 && static_cast<size_t>(file.st_size) >= sizeof(FaultBoard)) {
+    const long mapped =
+        syscall(SYS_mmap, nullptr, sizeof(FaultBoard), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    if (mapped != -1) board = reinterpret_cast<FaultBoard*>(mapped);  // NOLINT(performance-no-int-to-ptr)
+  }
+  syscall(SYS_close, fd);
+  const bool good = board != nullptr && board->magic == kFaultMagic &&
+                    board->version == kFaultVersion && board->rules <= kMaxFaults;
+  return good ? board : nullptr;
+}
+
+void read_rules(FaultBoard& board) {
+  the_rules = new Rule[board.rules];
+  for (size_t i = 0; i < board.rules; ++i) {
+    const char* text = board.rule[i].text;
+    auto parsed = parse_faults({text, strnlen(text, kMaxFaultBytes)});
+    if (!parsed || parsed->size() != 1) return;
+    the_rules[rule_count++].fault = std::move(parsed->front());
+  }
+}
+
+// A program that cannot have the rules must not run as if it had passed them.
+[[noreturn]] void refuse(const char* path) {
+  fprintf(stderr, "hostnic fault: %s: no rules can be read from it\n", path);
+  _exit(1);
+}
+
+[[gnu::constructor]] void attach() {
+  const char* path = getenv(kFaultBoardVariable);
+  if (path == nullptr || *path == '\0') return;
+  const int saved_errno = errno;
+  FaultBoard* board = map_board(path);
+  if (board == nullptr) refuse(path);
+  read_rules(*board);
+  if (rule_count != board->rules || pthread_atfork(nullptr, nullptr, child_begins) != 0)
+    refuse(path);
+  the_place = {program_invocation_short_name, rank_of_process()};
+  the_board = board;
+  number_streams();
+  errno = saved_errno;
+}
+
+FaultBoardRule& board_rule(const Rule& rule) { return the_board->rule[&rule - the_rules]; }
+
+void say(Rule& rule, const FaultOccasion& occasion, uint64_t number) {
+  if (rule.fired.fetch_add(1, std::memory_order_relaxed) >= kMostLinesOfRule) return;
+  char line[kMaxFaultBytes + 160];
+  const std::string_view what = occasion.subject == Subject::kCall         ? occasion.call
+                                : occasion.subject == Subject::kCompletion ? "completion"
+                                                                           : "event";
+  const int size = snprintf(line, sizeof(line), "hostnic fault[%d]: %.*s %lu that matches: %s\n",
+                            static_cast<int>(getpid()), static_cast<int>(what.size()), what.data(),
+                            number, board_rule(rule).text);
+  if (size > 0) syscall(SYS_write, STDERR_FILENO, line, static_cast<size_t>(size));
+}
+
+}  // namespace
+
+bool is_on() { return the_board != nullptr; }
+
+bool has_rules_of(Subject subject) {
+  for (size_t i = 0; i < rule_count; ++i)
+    if (the_rules[i].fault.subject == subject) return true;
+  return false;
+}
+
+void begin_time() {
+  uint64_t none = 0;
+  begun_ns.compare_exchange_strong(none, now_ns(), std::memory_order_relaxed);
+}
+
+Decision decide(FaultOccasion& occasion) {
+  const int saved_errno = errno;
+  const uint64_t begun = begun_ns.load(std::memory_order_relaxed);
+  occasion.now_ns = begun == 0 ? 0 : now_ns() - begun;
+  Decision decision;
+  for (size_t i = 0; i < rule_count && decision.taken == nullptr; ++i) {
+    Rule& rule = the_rules[i];
+    if (!matches(rule.fault, occasion, the_place)) continue;
+    board_rule(rule).met.fetch_add(1, std::memory_order_relaxed);
+    const uint64_t number = rule.met.fetch_add(1, std::memory_order_relaxed) + 1;
+    if (!hits(rule.fault, number, rule.stream)) continue;
+    board_rule(rule).fired.fetch_add(1, std::memory_order_relaxed);
+    say(rule, occasion, number);
+    decision.delay_ns += rule.fault.delay_ns;
+    if (rule.fault.error != 0 || rule.fault.status != 0 || rule.fault.becomes)
+      decision.taken = &rule.fault;
+  }
+  errno = saved_errno;
+  return decision;
+}
+
+const Fault* next_event_rule(size_t& index, std::string_view device) {
+  while (index < rule_count) {
+    const Fault& fault = the_rules[index++].fault;
+    FaultOccasion occasion;
+    occasion.subject = Subject::kEvent;
+    occasion.event = fault.event;
+    occasion.device = device;
+    occasion.qpn = fault.qpn.value_or(0);
+    occasion.qp_ordinal = fault.qp_ordinal.value_or(0);
+    occasion.now_ns = fault.after_ns;
+    if (matches(fault, occasion, the_place)) return &fault;
+  }
+  return nullptr;
+}
+
+void count_event(const Fault& fault) {
+  for (size_t i = 0; i < rule_count; ++i) {
+    Rule& rule = the_rules[i];
+    if (&rule.fault != &fault) continue;
+    board_rule(rule).met.fetch_add(1, std::memory_order_relaxed);
+    board_rule(rule).fired.fetch_add(1, std::memory_order_relaxed);
+    FaultOccasion occasion;
+    occasion.subject = Subject::kEvent;
+    say(rule, occasion, rule.met.fetch_add(1, std::memory_order_relaxed) + 1);
+  }
+}
+
+void wait_ns(uint64_t duration_ns) {
+  const int saved_errno = errno;
+  timespec left{static_cast<time_t>(duration_ns / 1'000'000'000),
+                static_cast<long>(duration_ns % 1'000'000'000)};
+  while (syscall(SYS_nanosleep, &left, &left) != 0 && errno == EINTR) {
+  }
+  errno = saved_errno;
+}
+
+}  // namespace hostnic::faults

@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Decides what is to go wrong in this process, by the rules of the board that it was started with.
+// Where there is none, is_on() is false and nothing else is called.
+//
+// For any thread and in forked children, which count for themselves.
+#pragma once
+
+#include <cstdint>
+
+#include "protocol/faults/fault_choice.h"
+
+namespace hostnic::faults {
+
+bool is_on();
+// Whether some rule is of that kind.
+bool has_rules_of(Subject subject);
+
+struct Decision {
+  const Fault* taken = nullptr;  // the rule that decides what comes of it; null: none does
+  uint64_t delay_ns = 0;         // of all rules that hit
+};
+
+// Counts the occasion and says once, on stderr, for each of the first few times that a rule fires.
+// The time of the occasion need not be set.
+Decision decide(FaultOccasion& occasion);
+
+// The rules of events, one by one, as far as they are for this process and device; null: no more.
+// `index` is where to look from, and is moved on.
+const Fault* next_event_rule(size_t& index, std::string_view device);
+// Counts an event that its rule has made.
+void count_event(const Fault& fault);
+
+// Begins the time that `after` and `until` count, if it has not begun.
+void begin_time();
+
+// Waits. It is no cancellation point.
+void wait_ns(uint64_t duration_ns);
+
+}  // namespace hostnic::faults
