@@ -53,7 +53,8 @@ Expected<std::vector<Fault>, std::string> read_rules(const FaultOptions& options
     if (auto added = add_file(options.file, rules); !added) return Unexpected(added.error());
   for (const std::string& text : options.rules)
     if (auto added = add_rules(text, rules); !added) return Unexpected(added.error());
-  if (rules.empty()) return Unexpected(std::string("no rule (--rule 'fault create_cq nth 3 errno ENOMEM')"));
+  if (rules.empty())
+    return Unexpected(std::string("no rule (--rule 'fault create_cq nth 3 errno ENOMEM')"));
   std::string all;
   for (Fault& rule : rules) {
     const bool has_device =
@@ -79,8 +80,8 @@ class Board {
 
   Expected<void, std::string> make(const std::vector<Fault>& rules, uint64_t seed) {
     const char* directory = getenv("TMPDIR");
-    std::string path = fmt::format(
-        "{}/hostnic-fault-XXXXXX", directory != nullptr && *directory == '/' ? directory : "/tmp");
+    std::string path = fmt::format("{}/hostnic-fault-XXXXXX",
+                                   directory != nullptr && *directory == '/' ? directory : "/tmp");
     const UniqueFd file(mkostemp(path.data(), O_CLOEXEC));
     if (!file) return Unexpected(fmt::format("{}: {}", path, strerror(errno)));
     path_ = path;

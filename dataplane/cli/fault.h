@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // `hostnic fault`: runs a command whose calls of verbs and librdmacm fail, or are late, as rules
-// say; on any device of verbs. `hostnic lab --fault` and `hostnic run --fault` run it around theirs.
+// say; on any device of verbs. `hostnic lab --fault` and `hostnic run --fault` run it around
+// theirs.
 #pragma once
 
 #include <string>

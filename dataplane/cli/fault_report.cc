@@ -20,7 +20,7 @@ std::string text_of(const FaultReport& report) {
   for (const FaultReport::Rule& rule : report.rules) times += rule.fired;
   text += fmt::format(" ({} times in {} processes)\n", times, report.processes);
   if (report.processes == 0)
-    return text + "hostnic fault: no program had the rules in force: is it linked statically?\n";
+    return text + "hostnic fault: no program made a call of verbs that the rules could see\n";
   for (const FaultReport::Rule& rule : report.rules)
     if (rule.fired == 0)
       text += fmt::format("hostnic fault: never fired: {} ({})\n", rule.text,

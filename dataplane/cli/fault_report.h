@@ -15,7 +15,7 @@ struct FaultReport {
     uint64_t fired = 0;  // and how often it has fired
   };
   std::vector<Rule> rules;
-  uint32_t processes = 0;  // that had the rules in force
+  uint32_t processes = 0;  // that made calls with the rules in force
 
   bool all_fired() const;
 };

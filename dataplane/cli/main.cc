@@ -18,6 +18,7 @@
 #include "dataplane/cli/prompt_words.h"
 #include "dataplane/cli/report.h"
 #include "dataplane/cli/run.h"
+#include "dataplane/cli/seed_search.h"
 #include "dataplane/cli/top.h"
 #include "dataplane/cli/trace.h"
 #include "protocol/faults/fault_spec.h"
@@ -100,6 +101,10 @@ void declare_lab(CLI::App& app, Arguments& arguments) {
   pass_on(lab, arguments, "--impair", "[rx|tx] SPEC, see `hostnic ctl help`; repeatable");
   pass_on(lab, arguments, "--seed", "seed of loss and impairments, or `random` (default 1)");
   add_faults(lab, arguments, "--fault");
+  lab->add_option(
+      "--seeds",
+      "1..200: run COMMAND with one seed after the other, until it fails; then say with "
+      "which rules it does, and how to repeat it");
   pass_on(lab, arguments, "--config", "TOML file with NICs and ports");
   pass_on(lab, arguments, "--nic",
           "one NIC as for hostnicd; repeatable. With --hosts: keys of every host's NIC");
@@ -177,6 +182,7 @@ void declare_others(CLI::App& app, Arguments& arguments) {
   fault->add_option("--device", arguments.fault.device,
                     "the device that rules are for which name none (default: all)");
   fault->add_option("--seed", arguments.fault.seed, "seed of percentages (default 1)");
+  fault->add_option("--seeds", "1..200: as that of `hostnic lab`");
   CLI::App* trace = app.add_subcommand(
       "trace", "run COMMAND and show its calls of verbs and librdmacm, on any device");
   trace->footer(
@@ -381,6 +387,8 @@ int run(std::vector<std::string> words) {
   Arguments arguments;
   if (const char* lab = getenv("HOSTNIC_LAB_DIR")) arguments.lab_directory = lab;
   arguments.command = take_command(words);
+  if (!words.empty() && (words[0] == "lab" || words[0] == "fault"))
+    if (const auto seeds = take_seeds(words)) return search_seeds(*seeds, words, arguments.command);
   CLI::App app("Software RDMA NICs for unmodified verbs programs", "hostnic");
   app.set_version_flag("--version", std::string("hostnic ") + HOSTNIC_VERSION);
   app.footer(kExamples);

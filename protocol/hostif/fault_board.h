@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The fault rules of a run, in memory that `hostnic fault` and its like share with the programs that
-// they start: the rules, and how often each has met what it is about, and has fired.
+// The fault rules of a run, in memory that `hostnic fault` and its like share with the programs
+// that they start: the rules, and how often each has met what it is about, and has fired.
 //
-// Programs write the counts only, any thread of any process. They may write anything: whoever prints
-// the counts believes nothing else.
+// Programs write the counts only, any thread of any process. They may write anything: whoever
+// prints the counts believes nothing else.
 #pragma once
 
 #include <atomic>
@@ -29,7 +29,7 @@ struct FaultBoard {
   uint32_t version = kFaultVersion;
   uint64_t seed = 1;
   uint32_t rules = 0;
-  std::atomic<uint32_t> processes{0};  // that have the rules in force
+  std::atomic<uint32_t> processes{0};  // that made calls with the rules in force
   FaultBoardRule rule[faults::kMaxFaults];
 };
 static_assert(std::atomic<uint64_t>::is_always_lock_free);

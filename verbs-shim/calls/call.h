@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// One call that is on its way from a program to its device: what is told of it (trace/), and whether
-// it is let through (faults/).
+// One call that is on its way from a program to its device: what is told of it (trace/), and
+// whether it is let through (faults/).
 #pragma once
 
 #include <infiniband/verbs.h>

@@ -19,13 +19,13 @@ const void* address(const void* pointer) { return pointer; }
   if ((call).on()) (call).text().add(__VA_ARGS__)
 
 // A call about one identifier, which returns an int.
-#define HOSTNIC_ID_CALL(name)                      \
-  HOSTNIC_CALL_OF_PROGRAM int name(rdma_cm_id* id) {        \
-    HOSTNIC_NEXT(name);                            \
-    Call call(#name, id);                              \
-    HOSTNIC_ARGUMENTS(call, "id %p", address(id)); \
-    call.begins();                                 \
-    return call.ends(call.make(next, id));                    \
+#define HOSTNIC_ID_CALL(name)                        \
+  HOSTNIC_CALL_OF_PROGRAM int name(rdma_cm_id* id) { \
+    HOSTNIC_NEXT(name);                              \
+    Call call(#name, id);                            \
+    HOSTNIC_ARGUMENTS(call, "id %p", address(id));   \
+    call.begins();                                   \
+    return call.ends(call.make(next, id));           \
   }
 
 HOSTNIC_ID_CALL(rdma_destroy_id)
@@ -57,8 +57,8 @@ static int ends_with_id(Call& call, int result, rdma_cm_id** id) {
   return 0;
 }
 
-HOSTNIC_CALL_OF_PROGRAM int rdma_create_id(rdma_event_channel* channel, rdma_cm_id** id, void* context,
-                                  rdma_port_space space) {
+HOSTNIC_CALL_OF_PROGRAM int rdma_create_id(rdma_event_channel* channel, rdma_cm_id** id,
+                                           void* context, rdma_port_space space) {
   HOSTNIC_NEXT(rdma_create_id);
   Call call("rdma_create_id");
   HOSTNIC_ARGUMENTS(call, "channel %p, port space 0x%x", address(channel), space);
@@ -67,7 +67,7 @@ HOSTNIC_CALL_OF_PROGRAM int rdma_create_id(rdma_event_channel* channel, rdma_cm_
 }
 
 HOSTNIC_CALL_OF_PROGRAM int rdma_create_ep(rdma_cm_id** id, rdma_addrinfo* info, ibv_pd* pd,
-                                  ibv_qp_init_attr* attr) {
+                                           ibv_qp_init_attr* attr) {
   HOSTNIC_NEXT(rdma_create_ep);
   Call call("rdma_create_ep");
   HOSTNIC_ARGUMENTS(call, "info %p, pd %p", address(info), address(pd));
@@ -93,8 +93,8 @@ HOSTNIC_CALL_OF_PROGRAM int rdma_bind_addr(rdma_cm_id* id, sockaddr* local) {
   return call.ends(call.make(next, id, local));
 }
 
-HOSTNIC_CALL_OF_PROGRAM int rdma_resolve_addr(rdma_cm_id* id, sockaddr* source, sockaddr* destination,
-                                     int timeout_ms) {
+HOSTNIC_CALL_OF_PROGRAM int rdma_resolve_addr(rdma_cm_id* id, sockaddr* source,
+                                              sockaddr* destination, int timeout_ms) {
   HOSTNIC_NEXT(rdma_resolve_addr);
   Call call("rdma_resolve_addr", id);
   if (call.on()) {
@@ -265,7 +265,8 @@ HOSTNIC_CALL_OF_PROGRAM int rdma_ack_cm_event(rdma_cm_event* event) {
   return call.ends(call.make(next, event));
 }
 
-HOSTNIC_CALL_OF_PROGRAM int rdma_set_option(rdma_cm_id* id, int level, int name, void* value, size_t bytes) {
+HOSTNIC_CALL_OF_PROGRAM int rdma_set_option(rdma_cm_id* id, int level, int name, void* value,
+                                            size_t bytes) {
   HOSTNIC_NEXT(rdma_set_option);
   Call call("rdma_set_option", id);
   HOSTNIC_ARGUMENTS(call, "id %p, level %d, option %d, %zu bytes", address(id), level, name, bytes);
@@ -282,7 +283,7 @@ HOSTNIC_CALL_OF_PROGRAM int rdma_migrate_id(rdma_cm_id* id, rdma_event_channel* 
 }
 
 HOSTNIC_CALL_OF_PROGRAM int rdma_getaddrinfo(const char* node, const char* service,
-                                    const rdma_addrinfo* hints, rdma_addrinfo** result) {
+                                             const rdma_addrinfo* hints, rdma_addrinfo** result) {
   HOSTNIC_NEXT(rdma_getaddrinfo);
   Call call("rdma_getaddrinfo");
   HOSTNIC_ARGUMENTS(call, "%s, %s", node != nullptr ? node : "NULL",

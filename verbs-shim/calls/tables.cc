@@ -61,8 +61,8 @@ int poll_cq(ibv_cq* cq, int entries, ibv_wc* completions) {
   Call call("ibv_poll_cq", cq);
   if (call.on()) call.text().add("cq %p, %d", static_cast<void*>(cq), entries);
   call.begins();
-  const int count = call.goes_on() ? ops_of(cq->context).poll_cq(cq, entries, completions)
-                                   : call.failure<int>();
+  const int count =
+      call.goes_on() ? ops_of(cq->context).poll_cq(cq, entries, completions) : call.failure<int>();
   if (spoils_completions())
     for (int i = 0; i < count; ++i) spoil(cq, completions[i]);
   if (count == 0) {
@@ -95,7 +95,9 @@ int post_send(ibv_qp* qp, ibv_send_wr* wr, ibv_send_wr** bad_wr) {
   }
   call.begins();
   if (!call.goes_on() && bad_wr != nullptr) *bad_wr = wr;
-  return posted(call, call.goes_on() ? ops_of(qp->context).post_send(qp, wr, bad_wr) : call.failure<int>(), bad_wr);
+  return posted(
+      call, call.goes_on() ? ops_of(qp->context).post_send(qp, wr, bad_wr) : call.failure<int>(),
+      bad_wr);
 }
 
 int post_recv(ibv_qp* qp, ibv_recv_wr* wr, ibv_recv_wr** bad_wr) {
@@ -106,7 +108,9 @@ int post_recv(ibv_qp* qp, ibv_recv_wr* wr, ibv_recv_wr** bad_wr) {
   }
   call.begins();
   if (!call.goes_on() && bad_wr != nullptr) *bad_wr = wr;
-  return posted(call, call.goes_on() ? ops_of(qp->context).post_recv(qp, wr, bad_wr) : call.failure<int>(), bad_wr);
+  return posted(
+      call, call.goes_on() ? ops_of(qp->context).post_recv(qp, wr, bad_wr) : call.failure<int>(),
+      bad_wr);
 }
 
 int post_srq_recv(ibv_srq* srq, ibv_recv_wr* wr, ibv_recv_wr** bad_wr) {
@@ -117,18 +121,21 @@ int post_srq_recv(ibv_srq* srq, ibv_recv_wr* wr, ibv_recv_wr** bad_wr) {
   }
   call.begins();
   if (!call.goes_on() && bad_wr != nullptr) *bad_wr = wr;
-  return posted(call, call.goes_on() ? ops_of(srq->context).post_srq_recv(srq, wr, bad_wr) : call.failure<int>(), bad_wr);
+  return posted(
+      call,
+      call.goes_on() ? ops_of(srq->context).post_srq_recv(srq, wr, bad_wr) : call.failure<int>(),
+      bad_wr);
 }
 
 // A call whose arguments are told by one format.
-#define HOSTNIC_TABLE_CALL(result_type, name, subject, table, member, parameters, arguments,     \
-                           word, ...)                                                          \
-  result_type traced_##member parameters {                                                     \
-    Call call(name, subject);                                                                  \
-    if (call.on()) call.text().add(__VA_ARGS__);                                               \
-    call.begins();                                                                             \
-    return ends(call, call.goes_on() ? table.member arguments : call.failure<result_type>(),   \
-                word);                                                                         \
+#define HOSTNIC_TABLE_CALL(result_type, name, subject, table, member, parameters, arguments, word, \
+                           ...)                                                                    \
+  result_type traced_##member parameters {                                                         \
+    Call call(name, subject);                                                                      \
+    if (call.on()) call.text().add(__VA_ARGS__);                                                   \
+    call.begins();                                                                                 \
+    return ends(call, call.goes_on() ? table.member arguments : call.failure<result_type>(),       \
+                word);                                                                             \
   }
 #define HOSTNIC_P(pointer) static_cast<const void*>(pointer)
 
@@ -138,8 +145,8 @@ HOSTNIC_TABLE_CALL(int, "ibv_req_notify_cq", cq, ops_of(cq->context), req_notify
 HOSTNIC_TABLE_CALL(ibv_mw*, "ibv_alloc_mw", pd, ops_of(pd->context), alloc_mw,
                    (ibv_pd * pd, ibv_mw_type type), (pd, type), "mw", "pd %p, type %d",
                    HOSTNIC_P(pd), type)
-HOSTNIC_TABLE_CALL(int, "ibv_dealloc_mw", mw, ops_of(mw->context), dealloc_mw, (ibv_mw * mw), (mw), "",
-                   "mw %p", HOSTNIC_P(mw))
+HOSTNIC_TABLE_CALL(int, "ibv_dealloc_mw", mw, ops_of(mw->context), dealloc_mw, (ibv_mw * mw), (mw),
+                   "", "mw %p", HOSTNIC_P(mw))
 HOSTNIC_TABLE_CALL(int, "ibv_bind_mw", qp, ops_of(qp->context), bind_mw,
                    (ibv_qp * qp, ibv_mw* mw, ibv_mw_bind* bind), (qp, mw, bind), "",
                    "qp 0x%x, mw %p, wr_id 0x%lx, 0x%lx, %lu bytes, access 0x%x", qp->qp_num,
@@ -152,14 +159,15 @@ HOSTNIC_TABLE_CALL(int, "ibv_advise_mr", pd, extended_of(pd->context), advise_mr
                    HOSTNIC_P(pd), advice, flags, count)
 HOSTNIC_TABLE_CALL(ibv_mr*, "ibv_alloc_null_mr", pd, extended_of(pd->context), alloc_null_mr,
                    (ibv_pd * pd), (pd), "mr", "pd %p", HOSTNIC_P(pd))
-HOSTNIC_TABLE_CALL(ibv_pd*, "ibv_alloc_parent_domain", context, extended_of(context), alloc_parent_domain,
-                   (ibv_context * context, ibv_parent_domain_init_attr* attr), (context, attr),
-                   "pd", "context %p, pd %p", HOSTNIC_P(context), HOSTNIC_P(attr->pd))
+HOSTNIC_TABLE_CALL(ibv_pd*, "ibv_alloc_parent_domain", context, extended_of(context),
+                   alloc_parent_domain, (ibv_context * context, ibv_parent_domain_init_attr* attr),
+                   (context, attr), "pd", "context %p, pd %p", HOSTNIC_P(context),
+                   HOSTNIC_P(attr->pd))
 HOSTNIC_TABLE_CALL(ibv_td*, "ibv_alloc_td", context, extended_of(context), alloc_td,
                    (ibv_context * context, ibv_td_init_attr* attr), (context, attr), "td",
                    "context %p", HOSTNIC_P(context))
-HOSTNIC_TABLE_CALL(int, "ibv_dealloc_td", td, extended_of(td->context), dealloc_td, (ibv_td * td), (td),
-                   "", "td %p", HOSTNIC_P(td))
+HOSTNIC_TABLE_CALL(int, "ibv_dealloc_td", td, extended_of(td->context), dealloc_td, (ibv_td * td),
+                   (td), "", "td %p", HOSTNIC_P(td))
 HOSTNIC_TABLE_CALL(int, "ibv_modify_cq", cq, extended_of(cq->context), modify_cq,
                    (ibv_cq * cq, ibv_modify_cq_attr* attr), (cq, attr), "",
                    "cq %p, count %u, period %u us", HOSTNIC_P(cq), attr->moderate.cq_count,
@@ -183,8 +191,8 @@ HOSTNIC_TABLE_CALL(int, "ibv_get_srq_num", srq, extended_of(srq->context), get_s
 HOSTNIC_TABLE_CALL(ibv_xrcd*, "ibv_open_xrcd", context, extended_of(context), open_xrcd,
                    (ibv_context * context, ibv_xrcd_init_attr* attr), (context, attr), "xrcd",
                    "context %p", HOSTNIC_P(context))
-HOSTNIC_TABLE_CALL(int, "ibv_close_xrcd", xrcd, extended_of(xrcd->context), close_xrcd, (ibv_xrcd * xrcd),
-                   (xrcd), "", "xrcd %p", HOSTNIC_P(xrcd))
+HOSTNIC_TABLE_CALL(int, "ibv_close_xrcd", xrcd, extended_of(xrcd->context), close_xrcd,
+                   (ibv_xrcd * xrcd), (xrcd), "", "xrcd %p", HOSTNIC_P(xrcd))
 HOSTNIC_TABLE_CALL(ibv_wq*, "ibv_create_wq", context, extended_of(context), create_wq,
                    (ibv_context * context, ibv_wq_init_attr* attr), (context, attr), "wq",
                    "context %p, wr %u, sge %u, cq %p", HOSTNIC_P(context), attr->max_wr,
@@ -192,8 +200,8 @@ HOSTNIC_TABLE_CALL(ibv_wq*, "ibv_create_wq", context, extended_of(context), crea
 HOSTNIC_TABLE_CALL(int, "ibv_modify_wq", wq, extended_of(wq->context), modify_wq,
                    (ibv_wq * wq, ibv_wq_attr* attr), (wq, attr), "", "wq %p, mask 0x%x",
                    HOSTNIC_P(wq), attr->attr_mask)
-HOSTNIC_TABLE_CALL(int, "ibv_destroy_wq", wq, extended_of(wq->context), destroy_wq, (ibv_wq * wq), (wq),
-                   "", "wq %p", HOSTNIC_P(wq))
+HOSTNIC_TABLE_CALL(int, "ibv_destroy_wq", wq, extended_of(wq->context), destroy_wq, (ibv_wq * wq),
+                   (wq), "", "wq %p", HOSTNIC_P(wq))
 HOSTNIC_TABLE_CALL(ibv_flow*, "ibv_create_flow", qp, extended_of(qp->context), ibv_create_flow,
                    (ibv_qp * qp, ibv_flow_attr* attr), (qp, attr), "flow",
                    "qp 0x%x, type %d, priority %u, %u specs", qp->qp_num, attr->type,
@@ -203,16 +211,16 @@ HOSTNIC_TABLE_CALL(int, "ibv_destroy_flow", flow, extended_of(flow->context), ib
 HOSTNIC_TABLE_CALL(ibv_dm*, "ibv_alloc_dm", context, extended_of(context), alloc_dm,
                    (ibv_context * context, ibv_alloc_dm_attr* attr), (context, attr), "dm",
                    "context %p, %zu bytes", HOSTNIC_P(context), attr->length)
-HOSTNIC_TABLE_CALL(int, "ibv_free_dm", dm, extended_of(dm->context), free_dm, (ibv_dm * dm), (dm), "",
-                   "dm %p", HOSTNIC_P(dm))
+HOSTNIC_TABLE_CALL(int, "ibv_free_dm", dm, extended_of(dm->context), free_dm, (ibv_dm * dm), (dm),
+                   "", "dm %p", HOSTNIC_P(dm))
 HOSTNIC_TABLE_CALL(ibv_mr*, "ibv_reg_dm_mr", pd, extended_of(pd->context), reg_dm_mr,
                    (ibv_pd * pd, ibv_dm* dm, uint64_t offset, size_t length, unsigned int access),
                    (pd, dm, offset, length, access), "mr",
                    "pd %p, dm %p, offset %lu, %zu bytes, access 0x%x", HOSTNIC_P(pd), HOSTNIC_P(dm),
                    offset, length, access)
-HOSTNIC_TABLE_CALL(int, "ibv_modify_qp_rate_limit", qp, extended_of(qp->context), modify_qp_rate_limit,
-                   (ibv_qp * qp, ibv_qp_rate_limit_attr* attr), (qp, attr), "",
-                   "qp 0x%x, %u kbit/s", qp->qp_num, attr->rate_limit)
+HOSTNIC_TABLE_CALL(int, "ibv_modify_qp_rate_limit", qp, extended_of(qp->context),
+                   modify_qp_rate_limit, (ibv_qp * qp, ibv_qp_rate_limit_attr* attr), (qp, attr),
+                   "", "qp 0x%x, %u kbit/s", qp->qp_num, attr->rate_limit)
 
 int traced_query_port(ibv_context* context, uint8_t port, ibv_port_attr* attr, size_t bytes) {
   Call call("ibv_query_port", context);
@@ -220,8 +228,7 @@ int traced_query_port(ibv_context* context, uint8_t port, ibv_port_attr* attr, s
   call.begins();
   const int result = call.goes_on() ? extended_of(context).query_port(context, port, attr, bytes)
                                     : call.failure<int>();
-  if (result == 0 && faults::is_on() && faults::is_port_down(context))
-    attr->state = IBV_PORT_DOWN;
+  if (result == 0 && faults::is_on() && faults::is_port_down(context)) attr->state = IBV_PORT_DOWN;
   return call.ends(result);
 }
 
@@ -233,9 +240,9 @@ ibv_cq_ex* traced_create_cq_ex(ibv_context* context, ibv_cq_init_attr_ex* attr) 
                     HOSTNIC_P(context), attr->cqe, HOSTNIC_P(attr->channel), attr->comp_vector,
                     attr->wc_flags);
   call.begins();
-  ibv_cq_ex* cq = call.ends_with(
-      call.goes_on() ? extended_of(context).create_cq_ex(context, attr) : call.failure<ibv_cq_ex*>(),
-      "cq");
+  ibv_cq_ex* cq = call.ends_with(call.goes_on() ? extended_of(context).create_cq_ex(context, attr)
+                                                : call.failure<ibv_cq_ex*>(),
+                                 "cq");
   watch_cq(cq);
   return cq;
 }
@@ -249,8 +256,8 @@ ibv_qp* traced_create_qp_ex(ibv_context* context, ibv_qp_init_attr_ex* attr) {
                 attr->sq_sig_all != 0);
   }
   call.begins();
-  ibv_qp* qp = call.goes_on() ? extended_of(context).create_qp_ex(context, attr)
-                              : call.failure<ibv_qp*>();
+  ibv_qp* qp =
+      call.goes_on() ? extended_of(context).create_qp_ex(context, attr) : call.failure<ibv_qp*>();
   if (faults::is_on() && qp != nullptr) faults::note_created(qp);
   if (qp == nullptr || !call.on()) return call.ends_with(qp, "qp");
   call.begin_result();

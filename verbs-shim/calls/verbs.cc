@@ -119,12 +119,13 @@ HOSTNIC_CALL_OF_PROGRAM int ibv_get_async_event(ibv_context* context, ibv_async_
   Call call("ibv_get_async_event", context);
   HOSTNIC_ARGUMENTS(call, "context %p", address(context));
   call.begins();
-  const int result =
-      !call.goes_on() ? call.failure<int>()
-      : faults::is_on()
-          ? faults::take_event(context, event,
-                               [](ibv_context* of, ibv_async_event* taken) { return next(of, taken); })
-          : next(context, event);
+  const int result = !call.goes_on() ? call.failure<int>()
+                     : faults::is_on()
+                         ? faults::take_event(context, event,
+                                              [](ibv_context* of, ibv_async_event* taken) {
+                                                return next(of, taken);
+                                              })
+                         : next(context, event);
   return ends_telling(call, result, [&](Text& text) {
     text.add(", ");
     add_event(text, event->event_type);
@@ -148,7 +149,8 @@ HOSTNIC_CALL_OF_PROGRAM int ibv_query_device(ibv_context* context, ibv_device_at
   return call.ends(call.make(next, context, attr));
 }
 
-HOSTNIC_CALL_OF_PROGRAM int ibv_query_port(ibv_context* context, uint8_t port, _compat_ibv_port_attr* attr) {
+HOSTNIC_CALL_OF_PROGRAM int ibv_query_port(ibv_context* context, uint8_t port,
+                                           _compat_ibv_port_attr* attr) {
   HOSTNIC_NEXT(ibv_query_port);
   Call call("ibv_query_port", context);
   HOSTNIC_ARGUMENTS(call, "context %p, port %u", address(context), port);
@@ -159,7 +161,8 @@ HOSTNIC_CALL_OF_PROGRAM int ibv_query_port(ibv_context* context, uint8_t port, _
   return call.ends(result);
 }
 
-HOSTNIC_CALL_OF_PROGRAM int ibv_query_gid(ibv_context* context, uint8_t port, int index, ibv_gid* gid) {
+HOSTNIC_CALL_OF_PROGRAM int ibv_query_gid(ibv_context* context, uint8_t port, int index,
+                                          ibv_gid* gid) {
   HOSTNIC_NEXT(ibv_query_gid);
   Call call("ibv_query_gid", context);
   HOSTNIC_ARGUMENTS(call, "context %p, port %u, index %d", address(context), port, index);
@@ -171,27 +174,30 @@ HOSTNIC_CALL_OF_PROGRAM int ibv_query_gid(ibv_context* context, uint8_t port, in
 }
 
 HOSTNIC_CALL_OF_PROGRAM int _ibv_query_gid_ex(ibv_context* context, uint32_t port, uint32_t index,
-                                     ibv_gid_entry* entry, uint32_t flags, size_t bytes) {
+                                              ibv_gid_entry* entry, uint32_t flags, size_t bytes) {
   HOSTNIC_NEXT(_ibv_query_gid_ex);
   Call call("ibv_query_gid_ex", context);
   HOSTNIC_ARGUMENTS(call, "context %p, port %u, index %u", address(context), port, index);
   call.begins();
-  return ends_telling(call, call.make(next, context, port, index, entry, flags, bytes), [&](Text& text) {
-    text.add(", ");
-    add_gid(text, entry->gid);
-  });
+  return ends_telling(call, call.make(next, context, port, index, entry, flags, bytes),
+                      [&](Text& text) {
+                        text.add(", ");
+                        add_gid(text, entry->gid);
+                      });
 }
 
 HOSTNIC_CALL_OF_PROGRAM ssize_t _ibv_query_gid_table(ibv_context* context, ibv_gid_entry* entries,
-                                            size_t most, uint32_t flags, size_t bytes) {
+                                                     size_t most, uint32_t flags, size_t bytes) {
   HOSTNIC_NEXT(_ibv_query_gid_table);
   Call call("ibv_query_gid_table", context);
   HOSTNIC_ARGUMENTS(call, "context %p, %zu entries", address(context), most);
   call.begins();
-  return call.ends_with_count(static_cast<int>(call.make(next, context, entries, most, flags, bytes)));
+  return call.ends_with_count(
+      static_cast<int>(call.make(next, context, entries, most, flags, bytes)));
 }
 
-HOSTNIC_CALL_OF_PROGRAM int ibv_query_pkey(ibv_context* context, uint8_t port, int index, __be16* pkey) {
+HOSTNIC_CALL_OF_PROGRAM int ibv_query_pkey(ibv_context* context, uint8_t port, int index,
+                                           __be16* pkey) {
   HOSTNIC_NEXT(ibv_query_pkey);
   Call call("ibv_query_pkey", context);
   HOSTNIC_ARGUMENTS(call, "context %p, port %u, index %d", address(context), port, index);
@@ -250,8 +256,8 @@ HOSTNIC_CALL_OF_PROGRAM ibv_mr* ibv_reg_mr(ibv_pd* pd, void* start, size_t lengt
   return ends_with_region(call, call.make(next, pd, start, length, access));
 }
 
-HOSTNIC_CALL_OF_PROGRAM ibv_mr* ibv_reg_mr_iova(ibv_pd* pd, void* start, size_t length, uint64_t iova,
-                                       int access) {
+HOSTNIC_CALL_OF_PROGRAM ibv_mr* ibv_reg_mr_iova(ibv_pd* pd, void* start, size_t length,
+                                                uint64_t iova, int access) {
   HOSTNIC_NEXT(ibv_reg_mr_iova);
   Call call("ibv_reg_mr_iova", pd);
   add_region(call, pd, start, length, static_cast<unsigned>(access));
@@ -261,8 +267,8 @@ HOSTNIC_CALL_OF_PROGRAM ibv_mr* ibv_reg_mr_iova(ibv_pd* pd, void* start, size_t 
 }
 
 // The inline functions of the headers call this one where they do not know the rights beforehand.
-HOSTNIC_CALL_OF_PROGRAM ibv_mr* ibv_reg_mr_iova2(ibv_pd* pd, void* start, size_t length, uint64_t iova,
-                                        unsigned int access) {
+HOSTNIC_CALL_OF_PROGRAM ibv_mr* ibv_reg_mr_iova2(ibv_pd* pd, void* start, size_t length,
+                                                 uint64_t iova, unsigned int access) {
   HOSTNIC_NEXT(ibv_reg_mr_iova2);
   const bool plain = iova == reinterpret_cast<uint64_t>(start);
   Call call(plain ? "ibv_reg_mr" : "ibv_reg_mr_iova", pd);
@@ -272,8 +278,8 @@ HOSTNIC_CALL_OF_PROGRAM ibv_mr* ibv_reg_mr_iova2(ibv_pd* pd, void* start, size_t
   return ends_with_region(call, call.make(next, pd, start, length, iova, access));
 }
 
-HOSTNIC_CALL_OF_PROGRAM ibv_mr* ibv_reg_dmabuf_mr(ibv_pd* pd, uint64_t offset, size_t length, uint64_t iova,
-                                         int fd, int access) {
+HOSTNIC_CALL_OF_PROGRAM ibv_mr* ibv_reg_dmabuf_mr(ibv_pd* pd, uint64_t offset, size_t length,
+                                                  uint64_t iova, int fd, int access) {
   HOSTNIC_NEXT(ibv_reg_dmabuf_mr);
   Call call("ibv_reg_dmabuf_mr", pd);
   call.is_of_size(length);
@@ -284,8 +290,8 @@ HOSTNIC_CALL_OF_PROGRAM ibv_mr* ibv_reg_dmabuf_mr(ibv_pd* pd, uint64_t offset, s
   return ends_with_region(call, call.make(next, pd, offset, length, iova, fd, access));
 }
 
-HOSTNIC_CALL_OF_PROGRAM int ibv_rereg_mr(ibv_mr* mr, int flags, ibv_pd* pd, void* start, size_t length,
-                                int access) {
+HOSTNIC_CALL_OF_PROGRAM int ibv_rereg_mr(ibv_mr* mr, int flags, ibv_pd* pd, void* start,
+                                         size_t length, int access) {
   HOSTNIC_NEXT(ibv_rereg_mr);
   Call call("ibv_rereg_mr", mr);
   if ((flags & IBV_REREG_MR_CHANGE_TRANSLATION) != 0) call.is_of_size(length);
@@ -324,7 +330,7 @@ HOSTNIC_CALL_OF_PROGRAM int ibv_destroy_comp_channel(ibv_comp_channel* channel) 
 }
 
 HOSTNIC_CALL_OF_PROGRAM ibv_cq* ibv_create_cq(ibv_context* context, int entries, void* cq_context,
-                                     ibv_comp_channel* channel, int vector) {
+                                              ibv_comp_channel* channel, int vector) {
   HOSTNIC_NEXT(ibv_create_cq);
   Call call("ibv_create_cq", context);
   call.is_of_size(static_cast<uint64_t>(std::max(entries, 0)));
@@ -355,7 +361,8 @@ HOSTNIC_CALL_OF_PROGRAM int ibv_destroy_cq(ibv_cq* cq) {
   return call.ends(result);
 }
 
-HOSTNIC_CALL_OF_PROGRAM int ibv_get_cq_event(ibv_comp_channel* channel, ibv_cq** cq, void** cq_context) {
+HOSTNIC_CALL_OF_PROGRAM int ibv_get_cq_event(ibv_comp_channel* channel, ibv_cq** cq,
+                                             void** cq_context) {
   HOSTNIC_NEXT(ibv_get_cq_event);
   Call call("ibv_get_cq_event", channel);
   HOSTNIC_ARGUMENTS(call, "channel %p", address(channel));
@@ -445,7 +452,8 @@ HOSTNIC_CALL_OF_PROGRAM int ibv_modify_qp(ibv_qp* qp, ibv_qp_attr* attr, int mas
   return call.ends(result);
 }
 
-HOSTNIC_CALL_OF_PROGRAM int ibv_query_qp(ibv_qp* qp, ibv_qp_attr* attr, int mask, ibv_qp_init_attr* init) {
+HOSTNIC_CALL_OF_PROGRAM int ibv_query_qp(ibv_qp* qp, ibv_qp_attr* attr, int mask,
+                                         ibv_qp_init_attr* init) {
   HOSTNIC_NEXT(ibv_query_qp);
   Call call("ibv_query_qp", qp);
   HOSTNIC_ARGUMENTS(call, "qp 0x%x", qp->qp_num);
@@ -454,7 +462,8 @@ HOSTNIC_CALL_OF_PROGRAM int ibv_query_qp(ibv_qp* qp, ibv_qp_attr* attr, int mask
                       [&](Text& text) { add_qp_attr(text, *attr, mask & IBV_QP_STATE); });
 }
 
-HOSTNIC_CALL_OF_PROGRAM int ibv_query_qp_data_in_order(ibv_qp* qp, ibv_wr_opcode opcode, uint32_t flags) {
+HOSTNIC_CALL_OF_PROGRAM int ibv_query_qp_data_in_order(ibv_qp* qp, ibv_wr_opcode opcode,
+                                                       uint32_t flags) {
   HOSTNIC_NEXT(ibv_query_qp_data_in_order);
   Call call("ibv_query_qp_data_in_order", qp);
   HOSTNIC_ARGUMENTS(call, "qp 0x%x, opcode %d, flags 0x%x", qp->qp_num, opcode, flags);
@@ -529,7 +538,8 @@ HOSTNIC_CALL_OF_PROGRAM ibv_ah* ibv_create_ah(ibv_pd* pd, ibv_ah_attr* attr) {
   return call.ends_with(call.make(next, pd, attr), "ah");
 }
 
-HOSTNIC_CALL_OF_PROGRAM ibv_ah* ibv_create_ah_from_wc(ibv_pd* pd, ibv_wc* wc, ibv_grh* grh, uint8_t port) {
+HOSTNIC_CALL_OF_PROGRAM ibv_ah* ibv_create_ah_from_wc(ibv_pd* pd, ibv_wc* wc, ibv_grh* grh,
+                                                      uint8_t port) {
   HOSTNIC_NEXT(ibv_create_ah_from_wc);
   Call call("ibv_create_ah_from_wc", pd);
   HOSTNIC_ARGUMENTS(call, "pd %p, src_qp 0x%x, port %u", address(pd), wc->src_qp, port);
@@ -537,8 +547,8 @@ HOSTNIC_CALL_OF_PROGRAM ibv_ah* ibv_create_ah_from_wc(ibv_pd* pd, ibv_wc* wc, ib
   return call.ends_with(call.make(next, pd, wc, grh, port), "ah");
 }
 
-HOSTNIC_CALL_OF_PROGRAM int ibv_init_ah_from_wc(ibv_context* context, uint8_t port, ibv_wc* wc, ibv_grh* grh,
-                                       ibv_ah_attr* attr) {
+HOSTNIC_CALL_OF_PROGRAM int ibv_init_ah_from_wc(ibv_context* context, uint8_t port, ibv_wc* wc,
+                                                ibv_grh* grh, ibv_ah_attr* attr) {
   HOSTNIC_NEXT(ibv_init_ah_from_wc);
   Call call("ibv_init_ah_from_wc", context);
   HOSTNIC_ARGUMENTS(call, "context %p, src_qp 0x%x, port %u", address(context), wc->src_qp, port);

@@ -3,7 +3,7 @@
 
 #include <fcntl.h>
 #include <pthread.h>
-#include <stdarg.h>
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,7 +13,9 @@
 #include <time.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cerrno>
+#include <utility>
 
 #include "protocol/hostif/fault_board.h"
 
@@ -33,6 +35,9 @@ Rule* the_rules = nullptr;
 size_t rule_count = 0;
 FaultPlace the_place;
 std::atomic<uint64_t> begun_ns{0};
+// Whether the rules have their streams.
+enum : uint32_t { kUnnumbered, kNumbering, kNumbered };
+std::atomic<uint32_t> numbered{kUnnumbered};
 
 uint64_t now_ns() {
   timespec now{};
@@ -53,12 +58,21 @@ std::optional<uint32_t> rank_of_process() {
   return std::nullopt;
 }
 
+// Programs that make no call of verbs have no number, so that a shell between does not change what
+// a seed means.
 void number_streams() {
+  uint32_t none = kUnnumbered;
+  if (numbered.load(std::memory_order_acquire) == kNumbered) return;
+  if (!numbered.compare_exchange_strong(none, kNumbering)) {
+    while (numbered.load(std::memory_order_acquire) != kNumbered) sched_yield();
+    return;
+  }
   const uint32_t process =
       the_place.rank.value_or(the_board->processes.fetch_add(1, std::memory_order_relaxed));
   if (the_place.rank) the_board->processes.fetch_add(1, std::memory_order_relaxed);
   for (size_t i = 0; i < rule_count; ++i)
     the_rules[i].stream = stream_of(the_board->seed, process, i);
+  numbered.store(kNumbered, std::memory_order_release);
 }
 
 void child_begins() {
@@ -67,7 +81,7 @@ void child_begins() {
     the_rules[i].fired.store(0, std::memory_order_relaxed);
   }
   begun_ns.store(0, std::memory_order_relaxed);
-  number_streams();
+  numbered.store(kUnnumbered, std::memory_order_relaxed);
 }
 
 FaultBoard* map_board(const char* path) {
@@ -78,7 +92,8 @@ FaultBoard* map_board(const char* path) {
   if (fstat(fd, &file) == 0 && static_cast<size_t>(file.st_size) >= sizeof(FaultBoard)) {
     const long mapped =
         syscall(SYS_mmap, nullptr, sizeof(FaultBoard), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-    if (mapped != -1) board = reinterpret_cast<FaultBoard*>(mapped);  // NOLINT(performance-no-int-to-ptr)
+    if (mapped != -1)
+      board = reinterpret_cast<FaultBoard*>(mapped);  // NOLINT(performance-no-int-to-ptr)
   }
   syscall(SYS_close, fd);
   const bool good = board != nullptr && board->magic == kFaultMagic &&
@@ -113,7 +128,6 @@ void read_rules(FaultBoard& board) {
     refuse(path);
   the_place = {program_invocation_short_name, rank_of_process()};
   the_board = board;
-  number_streams();
   errno = saved_errno;
 }
 
@@ -125,7 +139,7 @@ void say(Rule& rule, const FaultOccasion& occasion, uint64_t number) {
   const std::string_view what = occasion.subject == Subject::kCall         ? occasion.call
                                 : occasion.subject == Subject::kCompletion ? "completion"
                                                                            : "event";
-  const int size = snprintf(line, sizeof(line), "hostnic fault[%d]: %.*s %lu that matches: %s\n",
+  const int size = snprintf(line, sizeof(line), "hostnic fault[%d]: %.*s: match %lu of: %s\n",
                             static_cast<int>(getpid()), static_cast<int>(what.size()), what.data(),
                             number, board_rule(rule).text);
   if (size > 0) syscall(SYS_write, STDERR_FILENO, line, static_cast<size_t>(size));
@@ -148,6 +162,7 @@ void begin_time() {
 
 Decision decide(FaultOccasion& occasion) {
   const int saved_errno = errno;
+  number_streams();
   const uint64_t begun = begun_ns.load(std::memory_order_relaxed);
   occasion.now_ns = begun == 0 ? 0 : now_ns() - begun;
   Decision decision;

@@ -1,0 +1,96 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""`hostnic fault` and `--fault`: a program that says what it meets (hostnic-faulted), with rules, on our devices and on an
+adapter that is none; stock programs; the end of a run; seeds."""
+
+import re
+
+from command_cases import output_has, shell_quote
+from harness import Case
+
+def has_all(*patterns):
+    """Whether each is somewhere: stdout and stderr come one behind the other."""
+    def check(output):
+        missing = [pattern for pattern in patterns if not re.search(pattern, output)]
+        return f"the output does not match {missing}" if missing else None
+    return check
+
+
+def in_order(*expected):
+    return output_has(r"(.*\n)*?".join(expected))
+
+
+def of_objects(maker, hostnic, faulted):
+    def lab(name, rule, mode, *expected, exits=0):
+        line = f"{shell_quote([hostnic, 'lab', '-q', '--fault', rule, '--', faulted, *mode.split()])}; test $? -eq {exits}"
+        return Case(f"faults: {name}", ["sh", "-c", line], 30, True,
+                    in_order(*expected))
+    yield lab("the third create_cq", "fault create_cq nth 3 errno ENOMEM", "calls",
+              "create_cq: ok\n", "create_cq: ENOMEM\n", "create_cq: ok\n", "child's create_cq: ok\n",
+              "child's create_cq: ENOMEM\n", "child's create_cq: ok\n")
+    yield lab("a registration over a size", "reg_mr over 1M errno EFAULT", "calls", "reg_mr: ok\n", "reg_mr: ok\n",
+              "reg_mr: EFAULT\n")
+    yield lab("a call that returns -1", "query_gid errno EIO", "calls", "query_gid: EIO\n")
+    yield lab("a call that returns an errno", "post_recv errno ENOSPC", "calls", "post_recv: ENOSPC\n")
+    yield lab("a late call", "modify_qp to INIT delay 400ms", "calls", "modify_qp: ok\nmodify_qp took long\n")
+    for kind in ("", " ex"):
+        yield lab(f"a completion{kind}", "wc nth 4 status RETRY_EXC_ERR vendor 0x81", "completions" + kind,
+                  "wc 3: status 0 vendor 0x0\nwc 4: status 12 vendor 0x81\nwc 5: status 5 vendor 0x0\n",
+                  "wc 10: status 5 vendor 0x0\nstate: ERR\n")
+    yield lab("completions of READs only", "wc opcode READ status GENERAL_ERR; wc nth 9 status REM_ACCESS_ERR", "completions",
+              "wc 8: status 0 ", "wc 9: status 10 ", "wc 10: status 5 ", exits=98)
+    yield lab("events", "event PORT_ERR after 600ms for 600ms; event QP_FATAL qp #2 after 100ms", "events 2",
+              "event: local work queue catastrophic error of the second, port active\n",
+              "event: port error, port down\n", "event: port active, port active\n", "all is destroyed\n")
+
+
+def of_ends(hostnic, faulted):
+    yield Case("faults: a rule that never fires is an end of its own",
+               ["sh", "-c", f"{hostnic} lab -q --fault 'reg_mr over 1G errno ENOMEM' -- {faulted} calls; echo status $?"], 30, False,
+               output_has(r"status 98\n"))
+    yield Case("faults: it says which never fired",
+               ["sh", "-c", f"{hostnic} lab -q --fault 'reg_mr over 1G errno ENOMEM' -- {faulted} calls; true"], 30, False,
+               has_all("faults fired: 0 of 1", "never fired: fault reg_mr over 1073741824 errno ENOMEM"))
+    yield Case("faults: the command's own status goes first",
+               ["sh", "-c", f"{hostnic} fault --rule 'reg_mr errno EIO' -- sh -c 'exit 7'; echo status $?"], 30, False,
+               has_all("no program made a call", "status 7"))
+    yield Case("faults: a rule that can't fire is refused",
+               ["sh", "-c", f"{hostnic} lab --fault 'ack_cq_events errno EIO' -- true; echo status $?"], 30, False,
+               has_all('found "errno"', "status 2"))
+    yield Case("faults: by the environment, and run",
+               ["sh", "-c", f"HOSTNIC_FAULT='alloc_pd errno EPERM' {hostnic} lab -- {hostnic} run -- ibv_rc_pingpong -g 0; echo $?"],
+               30, False, output_has(r"Couldn't allocate PD"))
+    yield Case("faults: seeds find a failure and leave out what it needs not",
+               ["sh", "-c", f"{hostnic} lab --seeds 1..60 --loss 1% --fault 'create_cq 3% errno ENOMEM' --fault 'query_gid 1% errno "
+                f"EIO' -- sh -c \"! {faulted} calls | grep -q 'create_cq: ENOMEM'\"; test $? -eq 1"], 120, False,
+               output_has(r"2 of the rules are not needed for it\n.*again: hostnic lab --seed \d+ --fault 'create_cq 3% errno ENOMEM' "))
+    yield Case("faults: seeds that all pass",
+               ["sh", "-c", f"{hostnic} fault --seeds 1..3 --rule 'reg_mr errno EIO' -- true; test $? -eq 98"], 30, False, output_has("in 3 of them a rule never fired"))
+
+
+def of_adapter(maker, hostnic):
+    """An adapter of somebody else, without hostnicd."""
+    apps = maker.apps / "tests/apps"
+    script = (f"d=$(mktemp -d) && ln -s {apps}/libfake-adapter.so $d/libibverbs.so.1 && LD_LIBRARY_PATH=$d {hostnic} fault "
+              f"--device fake0 --rule 'reg_mr nth 5 errno EIO' -- {apps}/hostnic-traced; echo status $?; rm -r $d")
+    yield Case("faults: an adapter of somebody else", ["sh", "-c", script], 30, False,
+               has_all("reg_mr: match 5 of: fault reg_mr nth 5 device fake0 errno EIO\n",
+                       r"hostnic-traced: ibv_reg_mr \(errno 5\)", "status 1\n"))
+
+
+def of_connections(maker, hostnic):
+    """rdma_cm: the client of rping is refused, as it is told."""
+    port = maker.next_port()
+    script = (f"rping -s -a 127.77.0.1 -p {port} -C 1 & s=$!; sleep 1; {hostnic} fault --rule "
+              f"'cm ESTABLISHED as REJECTED reason 28' -- rping -c -a 127.77.0.1 -p {port} -C 1; echo status $?; wait $s; true")
+    yield Case("faults: a connection that is refused", [hostnic, "lab", "-q", "--", "bash", "-c", script], 60, False,
+               has_all("event: match 1 of: fault cm ESTABLISHED as REJECTED reason 28\n",
+                       "cma event RDMA_CM_EVENT_REJECTED, error 28", "status [1-9]"))
+
+
+def fault_cases(maker):
+    hostnic = maker.build / "hostnic"
+    faulted = maker.apps / "tests/apps/hostnic-faulted"
+    yield from of_objects(maker, hostnic, faulted)
+    yield from of_ends(hostnic, faulted)
+    yield from of_adapter(maker, hostnic)
+    yield from of_connections(maker, hostnic)
