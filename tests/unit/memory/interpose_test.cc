@@ -1,18 +1,15 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Programs that unmap, replace, move or discard memory while it is registered.
 
-// The interposers themselves, which are in no dependency: otherwise only the preloaded library has
-// them. Being in this program, they serve its other tests, too. First, for what they say about
-// _FILE_OFFSET_BITS.
-// clang-format off
-#include "verbs-shim/memory/interpose.cc"  // NOLINT(bugprone-suspicious-include)
+// The interposers are in this program as a whole (meson.build), and serve its other tests, too.
 #include "tests/unit/memory/watching.h"
 #include "verbs-shim/elf/symbols.h"
-// clang-format on
+#include "verbs-shim/memory/raw_memory.h"
 
 namespace hostnic::memory_testing {
 namespace {
 
+using namespace memory;
 using MemoryInterpose = MemoryTest;
 
 void* map_at(uint64_t va, size_t length) {
