@@ -25,6 +25,7 @@
 #include "dataplane/cli/control_client.h"
 #include "dataplane/cli/pcapng.h"
 #include "dataplane/cli/process.h"
+#include "dataplane/cli/quantities.h"
 #include "protocol/hostif/capture_message.h"
 #include "protocol/hostif/control_socket.h"
 #include "protocol/hostif/version.h"

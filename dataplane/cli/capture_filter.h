@@ -35,9 +35,4 @@ bool begins_filter(std::string_view word);
 // Parses a filter; no words: all packets. An error is one line that names the word and the remedy.
 Expected<CaptureFilter, std::string> parse_capture_filter(std::span<const std::string> words);
 
-// Parses a duration such as "10s", "500ms" or "2m"; a number without a unit is seconds.
-std::optional<uint64_t> parse_duration_ns(std::string_view text);
-// Parses a number of bytes such as "64M", "512K" or "4096".
-std::optional<uint64_t> parse_bytes(std::string_view text);
-
 }  // namespace hostnic::cli

@@ -2,23 +2,20 @@
 #include "dataplane/cli/fault.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <fmt/format.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
-#include <unistd.h>
 
+#include <algorithm>
 #include <fstream>
-#include <new>
 
 #include "dataplane/cli/fault_report.h"
 #include "dataplane/cli/locate.h"
 #include "dataplane/cli/preload_obstacle.h"
 #include "dataplane/cli/process.h"
+#include "dataplane/cli/shared_board.h"
 #include "protocol/expected.h"
 #include "protocol/hostif/fault_board.h"
-#include "protocol/hostif/unique_fd.h"
 
 namespace hostnic::cli {
 namespace {
@@ -68,51 +65,23 @@ Expected<std::vector<Fault>, std::string> read_rules(const FaultOptions& options
   return *parsed;
 }
 
-// The board is a file, so that programs of other namespaces find it.
-class Board {
- public:
-  ~Board() {
-    if (!path_.empty()) unlink(path_.c_str());
+void write_rules(FaultBoard& board, const std::vector<Fault>& rules, uint64_t seed) {
+  board.seed = seed;
+  board.rules = static_cast<uint32_t>(rules.size());
+  for (size_t i = 0; i < rules.size(); ++i) {
+    const std::string text = to_string(rules[i]);
+    memcpy(board.rule[i].text, text.data(), std::min(text.size(), faults::kMaxFaultBytes));
   }
-  Board() = default;
-  Board(const Board&) = delete;
-  Board& operator=(const Board&) = delete;
+}
 
-  Expected<void, std::string> make(const std::vector<Fault>& rules, uint64_t seed) {
-    const char* directory = getenv("TMPDIR");
-    std::string path = fmt::format("{}/hostnic-fault-XXXXXX",
-                                   directory != nullptr && *directory == '/' ? directory : "/tmp");
-    const UniqueFd file(mkostemp(path.data(), O_CLOEXEC));
-    if (!file) return Unexpected(fmt::format("{}: {}", path, strerror(errno)));
-    path_ = path;
-    if (ftruncate(file.get(), sizeof(FaultBoard)) != 0)
-      return Unexpected(fmt::format("{}: {}", path_, strerror(errno)));
-    void* mapped =
-        mmap(nullptr, sizeof(FaultBoard), PROT_READ | PROT_WRITE, MAP_SHARED, file.get(), 0);
-    if (mapped == MAP_FAILED) return Unexpected(fmt::format("mmap: {}", strerror(errno)));
-    board_ = new (mapped) FaultBoard;
-    board_->seed = seed;
-    board_->rules = static_cast<uint32_t>(rules.size());
-    for (size_t i = 0; i < rules.size(); ++i) {
-      const std::string text = to_string(rules[i]);
-      memcpy(board_->rule[i].text, text.data(), std::min(text.size(), faults::kMaxFaultBytes));
-    }
-    return {};
-  }
-  const std::string& path() const { return path_; }
-  FaultReport report(const std::vector<Fault>& rules) const {
-    FaultReport report;
-    report.processes = board_->processes.load();
-    for (size_t i = 0; i < rules.size(); ++i)
-      report.rules.push_back(
-          {to_string(rules[i]), board_->rule[i].met.load(), board_->rule[i].fired.load()});
-    return report;
-  }
-
- private:
-  std::string path_;
-  FaultBoard* board_ = nullptr;
-};
+FaultReport report_of(const FaultBoard& board, const std::vector<Fault>& rules) {
+  FaultReport report;
+  report.processes = board.processes.load();
+  for (size_t i = 0; i < rules.size(); ++i)
+    report.rules.push_back(
+        {to_string(rules[i]), board.rule[i].met.load(), board.rule[i].fired.load()});
+  return report;
+}
 
 void no_other_child(pid_t, int) {}
 
@@ -148,8 +117,9 @@ int run_fault(const FaultOptions& options, const std::vector<std::string>& comma
     return bad(fmt::format("--seed {}: a number", options.seed));
   auto library = find_calls_library();
   if (!library) return fail("fault", library.error());
-  Board board;
-  if (auto made = board.make(*rules, seed); !made) return fail("fault", made.error());
+  SharedBoard<FaultBoard> board;
+  if (auto made = board.make("fault", false); !made) return fail("fault", made.error());
+  write_rules(*board, *rules, seed);
   block_signals();
   warn_if_not_preloaded("fault", command);
   ChildOptions child;
@@ -159,7 +129,7 @@ int run_fault(const FaultOptions& options, const std::vector<std::string>& comma
   const pid_t pid = start_child(command, child);
   if (pid < 0) return fail("fault", fmt::format("fork: {}", strerror(errno)));
   const int code = exit_code_of(wait_and_forward(pid, no_other_child));
-  const FaultReport report = board.report(*rules);
+  const FaultReport report = report_of(*board, *rules);
   fputs(text_of(report).c_str(), stderr);
   return code == 0 && !report.all_fired() ? kNeverFired : code;
 }

@@ -21,6 +21,7 @@
 #include "dataplane/cli/lab_record.h"
 #include "dataplane/cli/locate.h"
 #include "dataplane/cli/process.h"
+#include "dataplane/cli/shared_board.h"
 #include "protocol/impair/spec_values.h"
 
 namespace hostnic::cli {
@@ -93,8 +94,12 @@ std::vector<LabSocket> sockets_of(const HostsPlan& plan, const std::string& dire
 // Runs COMMAND; returns its exit code.
 int run_command(const LabOptions& options, const HostsPlan& plan, const std::string& directory,
                 int orders, const std::vector<std::string>& command) {
+  SharedBoard<UseBoard> use;
+  if (auto made = use.make("use", opened_to_others(options)); !made)
+    return fail("lab", made.error());
   ChildOptions child;
   child.environment = environment_of(plan, directory);
+  child.environment.emplace_back(kUseBoardVariable, use.path());
   child.unset = {"HOSTNIC_SOCKET", "HOSTNIC_DEVICE"};
   // It says itself who it is: at no moment it runs and the guardian does not know.
   child.before_exec = [orders] {
@@ -116,9 +121,10 @@ int run_command(const LabOptions& options, const HostsPlan& plan, const std::str
       sockets.push_back(host_directory(directory, host.name) + "/hostnicd.sock");
     write_lab_report(options, directory, sockets, command);
   }
-  conclude_lab(options, sockets_of(plan, directory), command, exit_code_of(status), duration_ns);
+  const int exit_code = conclude_lab(options, sockets_of(plan, directory), command,
+                                     exit_code_of(status), duration_ns, *use);
   [[maybe_unused]] const ssize_t told = write(orders, &kEndOrder, 1);
-  return exit_code_of(status);
+  return exit_code;
 }
 
 }  // namespace

@@ -18,6 +18,7 @@
 #include "dataplane/cli/preload_obstacle.h"
 #include "dataplane/cli/process.h"
 #include "dataplane/cli/report.h"
+#include "dataplane/cli/shared_board.h"
 
 namespace hostnic::cli {
 namespace {
@@ -108,12 +109,16 @@ int run_lab(const LabOptions& options, const std::vector<std::string>& command) 
   running_capture = &capture;
   running_daemon = &daemon;
   running_log = plan.log();
+  SharedBoard<UseBoard> use;
+  if (auto made = use.make("use", opened_to_others(options)); !made)
+    return fail("lab", made.error());
   ChildOptions child;
   warn_if_not_preloaded("lab", command);
   child.environment = {{"LD_PRELOAD", *preload},
                        {"ASAN_OPTIONS", asan_options_value(getenv("ASAN_OPTIONS"))},
                        {"HOSTNIC_LAB", "1"},
                        {"HOSTNIC_SOCKET", plan.socket()},
+                       {kUseBoardVariable, use.path()},
                        {"PATH", path_with_us(getenv("PATH"))}};
   child.unset = {"HOSTNIC_DEVICE", "HOSTNIC_LAB_DIR", "HOSTNIC_HOSTS", "HOSTNIC_ADDRESSES"};
   const uint64_t start_ns = monotonic_ns();
@@ -129,14 +134,15 @@ int run_lab(const LabOptions& options, const std::vector<std::string>& command) 
   end_lab_trace(options, {{"", plan.socket()}});
   if (!options.report.empty())
     write_lab_report(options, directory->path(), {plan.socket()}, command);
-  conclude_lab(options, {{"", plan.socket()}}, command, exit_code_of(status), duration_ns);
+  const int exit_code = conclude_lab(options, {{"", plan.socket()}}, command, exit_code_of(status),
+                                     duration_ns, *use);
   if (const int code = daemon.stop(); code != 0) {
     fail("lab", fmt::format("hostnicd stopped with exit code {}:", code));
     show_log(plan.log());
   }
   if (options.keep_log)
     fmt::print(stderr, "hostnic lab: hostnicd's log is {}/hostnicd.log\n", directory->keep());
-  return exit_code_of(status);
+  return exit_code;
 }
 
 }  // namespace hostnic::cli

@@ -15,6 +15,7 @@ struct LabOptions {
   std::string report;                         // page about these packets; empty: none
   std::string trace_points;                   // directory for traced messages; empty: none are
   std::string summary;                        // JUnit (.xml) or JSON of its end; empty: none
+  std::string required_bytes;                 // that have to be moved by RDMA; empty: none
   bool keep_log = false;
   bool verbose = false;  // hostnicd's log goes to our stderr
   bool quiet = false;    // no summary at the end

@@ -52,9 +52,12 @@ void end_lab_trace(const LabOptions& options, const std::vector<LabSocket>& sock
   }
 }
 
-void conclude_lab(const LabOptions& options, const std::vector<LabSocket>& sockets,
-                  const std::vector<std::string>& command, int exit_code, uint64_t duration_ns) {
-  if (options.quiet && options.summary.empty()) return;
+int conclude_lab(const LabOptions& options, const std::vector<LabSocket>& sockets,
+                 const std::vector<std::string>& command, int exit_code, uint64_t duration_ns,
+                 const UseBoard& board) {
+  const RdmaUse use = use_of(board);
+  const int code = judge_use("lab", options.required_bytes, use, exit_code);
+  if (options.quiet && options.summary.empty()) return code;
   std::vector<LabAnswers> answers;
   for (const LabSocket& socket : sockets) {
     // A hostnicd that does not answer any more has its own line.
@@ -64,15 +67,17 @@ void conclude_lab(const LabOptions& options, const std::vector<LabSocket>& socke
   }
   LabSummary summary = summarize(answers, impairs(options));
   summary.all_answered = answers.size() == sockets.size();
+  summary.use = use;
   summary.command = fmt::format("{}", fmt::join(command, " "));
   summary.exit_code = exit_code;
   summary.duration_ns = duration_ns;
   if (!options.quiet && !answers.empty()) fputs(text_of(summary).c_str(), stderr);
-  if (options.summary.empty()) return;
+  if (options.summary.empty()) return code;
   std::ofstream file(options.summary, std::ios::binary);
   file << content_for(options.summary, summary);
   file.close();
   if (!file) fail("lab", fmt::format("--summary: {}: {}", options.summary, strerror(errno)));
+  return code;
 }
 
 }  // namespace hostnic::cli

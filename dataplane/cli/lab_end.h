@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "dataplane/cli/lab.h"
+#include "protocol/hostif/use_board.h"
 
 namespace hostnic::cli {
 
@@ -20,9 +21,11 @@ struct LabSocket {
 void begin_lab_trace(const LabOptions& options, const std::vector<LabSocket>& sockets);
 void end_lab_trace(const LabOptions& options, const std::vector<LabSocket>& sockets);
 
-// Prints the summary and writes --summary's file, as the options say.
-void conclude_lab(const LabOptions& options, const std::vector<LabSocket>& sockets,
-                  const std::vector<std::string>& command, int exit_code, uint64_t duration_ns);
+// Prints the summary and writes --summary's file, as the options say. Returns the lab's exit code,
+// which is the command's unless it has moved too little.
+int conclude_lab(const LabOptions& options, const std::vector<LabSocket>& sockets,
+                 const std::vector<std::string>& command, int exit_code, uint64_t duration_ns,
+                 const UseBoard& board);
 
 // Nanoseconds of the monotonic clock, for durations.
 uint64_t monotonic_ns();

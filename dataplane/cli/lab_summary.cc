@@ -176,6 +176,8 @@ std::string text_of(const LabSummary& summary) {
     text += fmt::format("; {} times no receive was posted", sum("rnr_nak_sent"));
   if (sum("nak_sent") != 0) text += fmt::format("; {} requests refused", sum("nak_sent"));
   text += '\n';
+  if (summary.use.queue_pairs != 0)
+    text += fmt::format("hostnic lab: RDMA: {}\n", text_of(summary.use));
   const size_t told = std::min(summary.bad_queue_pairs.size(), kMostQps);
   for (size_t i = 0; i < told; ++i) text += "hostnic lab: " + summary.bad_queue_pairs[i] + '\n';
   if (summary.bad_queue_pairs.size() > told)
@@ -190,7 +192,10 @@ std::string json_of(const LabSummary& summary) {
       .member("exit_code", summary.exit_code)
       .member("duration_ns", summary.duration_ns)
       .member("all_answered", summary.all_answered)
-      .member("impaired", summary.impaired);
+      .member("impaired", summary.impaired)
+      .member("rdma_bytes", summary.use.bytes())
+      .member("rdma_messages", summary.use.messages())
+      .member("rdma_queue_pairs", summary.use.queue_pairs);
   for (const auto& [name, value] : numbers_of(summary)) json.member(name, value);
   json.member("impairment_hit_nothing", summary.impaired && summary.impaired_packets() == 0);
   json.key("bad_queue_pairs").begin_array();

@@ -9,6 +9,8 @@
 #include <string_view>
 #include <vector>
 
+#include "dataplane/cli/rdma_use.h"
+
 namespace hostnic::cli {
 
 // The answers of one hostnicd, or of a host's view of it.
@@ -28,6 +30,7 @@ struct LabSummary {
   bool all_answered = true;  // otherwise a hostnicd had ended before, and its numbers are missing
   // Lines about queue pairs that had refused a request of their peer.
   std::vector<std::string> bad_queue_pairs;
+  RdmaUse use;  // of the programs
   std::string command;
   int exit_code = 0;
   uint64_t duration_ns = 0;  // of the command

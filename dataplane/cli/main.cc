@@ -16,6 +16,7 @@
 #include "dataplane/cli/process.h"
 #include "dataplane/cli/prompt.h"
 #include "dataplane/cli/prompt_words.h"
+#include "dataplane/cli/quantities.h"
 #include "dataplane/cli/report.h"
 #include "dataplane/cli/run.h"
 #include "dataplane/cli/seed_search.h"
@@ -52,7 +53,7 @@ struct Arguments {
   std::vector<std::string> words;
   int vendor_error = -1;
   std::string to;  // of `doctor`
-  bool json = false, prometheus = false;
+  bool json = false, prometheus = false, list_faults = false;
   std::string lab_directory, host;   // of `on`
   std::vector<std::string> command;  // behind `--`
 };
@@ -82,6 +83,15 @@ void add_faults(CLI::App* subcommand, Arguments& arguments, const std::string& n
       ->allow_extra_args(false);
 }
 
+void add_requirement(CLI::App* subcommand, Arguments& arguments) {
+  subcommand
+      ->add_option("--require-rdma", arguments.lab.required_bytes,
+                   "fail (exit code 97) if COMMAND has moved fewer bytes by RDMA: 1, 64K, 1G")
+      ->check([](const std::string& bytes) {
+        return parse_bytes(bytes) ? std::string() : bytes + ": use bytes, as 1, 64K, 8M, 1G";
+      });
+}
+
 void declare_lab(CLI::App& app, Arguments& arguments) {
   CLI::App* lab = app.add_subcommand(
       "lab", "start private NICs hnic0, hnic1, ... run COMMAND on them, stop them");
@@ -101,6 +111,7 @@ void declare_lab(CLI::App& app, Arguments& arguments) {
   pass_on(lab, arguments, "--impair", "[rx|tx] SPEC, see `hostnic ctl help`; repeatable");
   pass_on(lab, arguments, "--seed", "seed of loss and impairments, or `random` (default 1)");
   add_faults(lab, arguments, "--fault");
+  add_requirement(lab, arguments);
   lab->add_option(
       "--seeds",
       "1..200: run COMMAND with one seed after the other, until it fails; then say with "
@@ -172,6 +183,7 @@ void declare_others(CLI::App& app, Arguments& arguments) {
   add_socket(run, arguments);
   run->add_option("--device", arguments.devices, "show the program these only: hnic0[,hnic1]");
   add_faults(run, arguments, "--fault");
+  add_requirement(run, arguments);
   CLI::App* fault = app.add_subcommand(
       "fault", "run COMMAND, whose calls of verbs fail as rules say, on any device");
   fault->footer("Usage: hostnic fault [OPTIONS] -- COMMAND [ARGUMENTS]\n" +
@@ -183,6 +195,7 @@ void declare_others(CLI::App& app, Arguments& arguments) {
                     "the device that rules are for which name none (default: all)");
   fault->add_option("--seed", arguments.fault.seed, "seed of percentages (default 1)");
   fault->add_option("--seeds", "1..200: as that of `hostnic lab`");
+  fault->add_flag("--list", arguments.list_faults, "all names that rules may have");
   CLI::App* trace = app.add_subcommand(
       "trace", "run COMMAND and show its calls of verbs and librdmacm, on any device");
   trace->footer(
@@ -325,6 +338,10 @@ int dispatch(const CLI::App& app, const Arguments& arguments) {
         arguments.socket_path,
         arguments.socket_path != default_socket_path() || getenv("HOSTNIC_SOCKET") != nullptr,
         arguments.command, arguments.to);
+  if (arguments.list_faults) {
+    fputs(faults::fault_tables().c_str(), stdout);
+    return 0;
+  }
   if (arguments.command.empty())
     return fail(name, fmt::format("no command (usage: hostnic {} -- COMMAND [ARGUMENTS])",
                                   name == "on" ? "on HOST" : name + " [OPTIONS]"));
@@ -338,7 +355,9 @@ int dispatch(const CLI::App& app, const Arguments& arguments) {
       fault.seed = argument.substr(7);
   const std::vector<std::string> command =
       fault.has_rules() ? with_faults(fault, arguments.command) : arguments.command;
-  if (name == "run") return run_on_hostnicd(arguments.socket_path, arguments.devices, command);
+  if (name == "run")
+    return run_on_hostnicd(arguments.socket_path, arguments.devices, arguments.lab.required_bytes,
+                           command);
   if (!arguments.lab.hosts.empty()) return run_hosts_lab(arguments.lab, command);
   if (!arguments.lab.port.empty()) return fail("lab", "--port: only with --hosts (see --nic)");
   return run_lab(arguments.lab, command);

@@ -7,9 +7,10 @@
 
 namespace hostnic::cli {
 
-// Runs a command on the devices in `devices`: comma-separated names; empty: all. This replaces the
-// process; it returns an exit code if it can't.
+// Runs a command on the devices in `devices`: comma-separated names; empty: all. Where it need not
+// move `required_bytes` by RDMA ("" is none), this replaces the process, and returns only if it
+// can't. Returns an exit code.
 int run_on_hostnicd(const std::string& socket_path, const std::string& devices,
-                    const std::vector<std::string>& command);
+                    const std::string& required_bytes, const std::vector<std::string>& command);
 
 }  // namespace hostnic::cli

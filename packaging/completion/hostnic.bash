@@ -20,7 +20,7 @@ _hostnic_value() {
     --socket-mode) COMPREPLY=($(compgen -W "0600 0660 0666" -- "$cur")) ;;
     --socket-group) COMPREPLY=($(compgen -g -- "$cur")) ;;
     --config) _filedir toml ;;
-    --commands | --socket) _filedir ;;
+    --commands | --socket | --rules) _filedir ;;
     -w | --write | --capture) _filedir pcapng ;;
     -o | --output | --report) _filedir html ;;
     --summary)
@@ -34,7 +34,7 @@ _hostnic_value() {
       COMPREPLY=($(compgen -W "ip= port=" -- "$cur"))
       ;;
     --device) COMPREPLY=($(compgen -W "$(_hostnic_devices "${words[0]}")" -- "$cur")) ;;
-    --hosts | --vendor-err | --addresses | --view | --loss | --impair | --lcores | --idle-us | --ready-fd) ;;
+    --hosts | --vendor-err | --fault | --rule | --seeds | --require-rdma | --addresses | --view | --loss | --impair | --lcores | --idle-us | --ready-fd) ;;
     --policy) COMPREPLY=($(compgen -W "all selective go-back-n whole-message roce-hold roce" -- "$cur")) ;;
     --op) COMPREPLY=($(compgen -W "write send read" -- "$cur")) ;;
     --study)
@@ -79,7 +79,7 @@ _hostnic() {
   local i subcommand="" subcommand_at=0
   for ((i = 1; i < cword; i++)); do
     case ${words[i]} in
-      lab | run | on | ctl | capture | report | explain | doctor | top | trace | simulate | metrics | errors | devices)
+      lab | run | on | ctl | capture | report | explain | doctor | top | trace | fault | simulate | metrics | errors | devices)
         subcommand=${words[i]}
         subcommand_at=$i
         break
@@ -96,15 +96,16 @@ _hostnic() {
   local options="-h --help"
   case $subcommand in
     "")
-      COMPREPLY=($(compgen -W "lab run on ctl capture report explain doctor top trace simulate metrics errors devices -h --help --version" -- "$cur"))
+      COMPREPLY=($(compgen -W "lab run on ctl capture report explain doctor top trace fault simulate metrics errors devices -h --help --version" -- "$cur"))
       return
       ;;
     lab)
       options+=" --nics --mtu --loss --impair --seed --config --nic --idle --segmentation --lid"
       options+=" --hosts --port --addresses --lcores --socket-mode --socket-group --commands --keep-log -q --quiet -v --verbose"
-      options+=" --capture --report --trace-points --summary --"
+      options+=" --capture --report --trace-points --summary --fault --seeds --require-rdma --"
       ;;
-    run) options+=" --socket --device --" ;;
+    run) options+=" --socket --device --fault --require-rdma --" ;;
+    fault) options+=" --rule --rules --device --seed --seeds --list --" ;;
     on)
       options+=" --lab --"
       [[ $cur != -* ]] && COMPREPLY=($(compgen -W "${HOSTNIC_HOSTS//,/ }" -- "$cur")) && return

@@ -75,6 +75,40 @@ std::string to_string(const Fault& fault) {
   return text;
 }
 
+std::string fault_tables() {
+  std::string text = "| call | fails with | chosen by |\n|---|---|---|\n";
+  constexpr std::string_view kFailures[] = {"its errno", "-1 and errno", "NULL and errno", "never"};
+  for (const FaultCall& call : fault_calls()) {
+    std::string choice;
+    if ((call.properties & kHasDevice) != 0) choice += "device ";
+    if ((call.properties & kHasQp) != 0) choice += "qp ";
+    if ((call.properties & kHasSize) != 0) choice += "over under ";
+    if ((call.properties & kHasState) != 0) choice += "to ";
+    if (!choice.empty()) choice.pop_back();
+    text += "| `" + std::string(call.name) + "` | " +
+            std::string(kFailures[static_cast<size_t>(call.failure)]) + " | " + choice + " |\n";
+  }
+  const auto list = [&](const char* word, std::span<const FaultName> names) {
+    constexpr size_t kColumns = 100;
+    std::string line = std::string(word) + ":";
+    text += "\n";
+    for (const FaultName& name : names) {
+      line += (line.empty() ? "" : line.ends_with(':') ? " " : ", ") + std::string(name.name);
+      if (line.size() < kColumns) continue;
+      text += line + (&name == &names.back() ? "" : ",") + "\n";
+      line.clear();
+    }
+    text += line + (line.empty() ? "" : "\n");
+  };
+  list("STATE", state_names());
+  list("STATUS", status_names());
+  list("OPCODE", completion_names());
+  list("EVENT", event_names());
+  list("CM-EVENT", cm_event_names());
+  list("errno", errno_names());
+  return text;
+}
+
 std::string_view fault_help() {
   return "RULE: fault CALL|wc|event EVENT|cm EVENT  [nth N|every N|first N|P%]\n"
          "      [qp N|qp #N] [device NAME] [program NAME] [rank N] [over SIZE] [under SIZE]\n"

@@ -78,6 +78,9 @@ Expected<std::vector<Fault>, impair::SpecError> parse_faults(std::string_view te
 // The canonical text, which parses to an equal rule.
 std::string to_string(const Fault& fault);
 
+// All names that rules may have, as docs/faults.md has them.
+std::string fault_tables();
+
 // A few lines for --help.
 std::string_view fault_help();
 

@@ -5,7 +5,7 @@ adapter that is none; stock programs; the end of a run; seeds."""
 import re
 
 from command_cases import output_has, shell_quote
-from harness import Case
+from harness import HERE, Case
 
 def has_all(*patterns):
     """Whether each is somewhere: stdout and stderr come one behind the other."""
@@ -67,6 +67,13 @@ def of_ends(hostnic, faulted):
                ["sh", "-c", f"{hostnic} fault --seeds 1..3 --rule 'reg_mr errno EIO' -- true; test $? -eq 98"], 30, False, output_has("in 3 of them a rule never fired"))
 
 
+def of_docs(hostnic):
+    page = (HERE.parents[1] / "docs/faults.md").read_text()
+    table = page.split("<!-- hostnic fault --list -->\n")[1].split("<!-- end -->")[0]
+    yield Case("faults: docs/faults.md has the names of the code", [hostnic, "fault", "--list"], 30, True,
+               lambda output: None if table in output else "docs/faults.md: put `hostnic fault --list` between its marks")
+
+
 def of_adapter(maker, hostnic):
     """An adapter of somebody else, without hostnicd."""
     apps = maker.apps / "tests/apps"
@@ -87,10 +94,30 @@ def of_connections(maker, hostnic):
                        "cma event RDMA_CM_EVENT_REJECTED, error 28", "status [1-9]"))
 
 
+def of_use(hostnic, faulted):
+    """The completions of hostnic-faulted: ten WRITEs of 1024 bytes between two queue pairs."""
+    def case(name, line, *patterns):
+        return Case(f"use: {name}", ["sh", "-c", f"{line}; echo status $?"], 30, True, has_all(*patterns))
+    yield case("a lab says what was moved", f"{hostnic} lab -- {faulted} completions",
+               r"hostnic lab: RDMA: 10\.2 KB in 10 messages by 2 queue pairs\n", "status 0")
+    yield case("enough", f"{hostnic} lab --require-rdma 10240 -- {faulted} completions", "status 0")
+    yield case("too little", f"{hostnic} lab -q --require-rdma 10241 -- {faulted} completions",
+               r"hostnic lab: --require-rdma 10241: only 10\.2 KB in 10 messages by 2 queue pairs\n", "status 97")
+    yield case("none", f"{hostnic} lab --require-rdma 1 -- true", "no program has opened one of hostnic's devices", "status 97")
+    yield case("a run within a lab", f"{hostnic} lab -- {hostnic} run --require-rdma 1M -- {faulted} completions",
+               r"hostnic run: --require-rdma 1M: only 10\.2 KB", r"hostnic lab: RDMA: 10\.2 KB in 10 messages", "status 97")
+    yield case("what fails is not used", f"{hostnic} lab --fault 'modify_qp to RTS errno EIO' --require-rdma 1 -- {faulted} completions",
+               "--require-rdma 1: only 0 bytes in 0 messages by 2 queue pairs", "status 1\n")
+    yield case("the command's own status goes first", f"{hostnic} lab --require-rdma 1 -- sh -c 'exit 5'", "status 5")
+    yield case("a number that is none", f"{hostnic} lab --require-rdma much -- true", "use bytes, as 1, 64K", "status 2")
+
+
 def fault_cases(maker):
     hostnic = maker.build / "hostnic"
     faulted = maker.apps / "tests/apps/hostnic-faulted"
     yield from of_objects(maker, hostnic, faulted)
     yield from of_ends(hostnic, faulted)
+    yield from of_docs(hostnic)
+    yield from of_use(hostnic, faulted)
     yield from of_adapter(maker, hostnic)
     yield from of_connections(maker, hostnic)

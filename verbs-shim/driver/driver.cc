@@ -162,7 +162,9 @@ void DriverCore::forget(Qp& qp) {
 
 Expected<Qp*, int> Driver::create_qp(const QpInit& init) {
   std::lock_guard lock(mutex_);
-  return core_->make_qp(init);
+  Expected<Qp*, int> qp = core_->make_qp(init);
+  if (qp) TrafficCounts::add(core_->traffic().queue_pairs, 1);
+  return qp;
 }
 
 // Hands over what was posted before a queue pair ends, as far as it goes: who has rung an adapter

@@ -20,6 +20,7 @@
 #include "protocol/expected.h"
 #include "protocol/hostif/control_message.h"
 #include "protocol/hostif/segment_memory.h"
+#include "protocol/hostif/use_board.h"
 #include "protocol/wire/bth.h"
 #include "verbs-shim/driver/cq.h"
 #include "verbs-shim/driver/types.h"
@@ -81,6 +82,7 @@ struct DriverSettings {
   // The second limit is what keeps the NIC busy when the program is without a core for a moment.
   uint32_t queued_bytes_limit = 256 * 1024;
   uint32_t sole_queued_bytes_limit = 4096 * 1024;
+  TrafficCounts* traffic = nullptr;  // what is done with success counts there; null: nowhere
 };
 
 struct SrqInit {

@@ -224,7 +224,10 @@ void Qp::flush_receive(uint64_t wr_id, VendorError why) {
 // Delivers the completion of one request, in its turn. Unsignalled successes are only counted.
 void Qp::deliver(const Wqe& w, WcStatus status, VendorError vendor) {
   ++unreported_;
-  if (status == WcStatus::kSuccess && !w.signalled) return;
+  if (status == WcStatus::kSuccess) {
+    host.traffic().count_request(w.length_bytes);
+    if (!w.signalled) return;
+  }
   Completion completion;
   completion.wr_id = w.wr_id;
   completion.status = status;

@@ -26,6 +26,7 @@
 #include "verbs-shim/runtime/owed_lines.h"
 #include "verbs-shim/runtime/registered_ranges.h"
 #include "verbs-shim/runtime/service_thread.h"
+#include "verbs-shim/runtime/use_counts.h"
 
 namespace hostnic::runtime {
 
@@ -239,6 +240,7 @@ Expected<void, ContextError> Context::map_segment(std::vector<UniqueFd> fds,
   settings.relaxed_ordering = device_.relaxed_ordering != 0;
   settings.line_rate_mbps = device_.speed_mbps;
   settings.congestion_allowance_ns = uint64_t{device_.congestion_allowance_us} * 1000;
+  settings.traffic = claim_use_counts();
   NicLink& link = *this;
   driver_ = std::make_unique<Driver>(link, p.segment, settings);
   if (driver_->error() != 0) {

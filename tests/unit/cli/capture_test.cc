@@ -8,6 +8,7 @@
 #include "dataplane/cli/capture_filter.h"
 #include "dataplane/cli/capture_packet.h"
 #include "dataplane/cli/pcapng.h"
+#include "dataplane/cli/quantities.h"
 #include "protocol/wire/icrc.h"
 
 namespace hostnic::cli {
