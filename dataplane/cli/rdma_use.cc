@@ -15,7 +15,7 @@
 namespace hostnic::cli {
 namespace {
 
-uint64_t read(const std::atomic<uint64_t>& count) { return count.load(std::memory_order_relaxed); }
+uint64_t read(const uint64_t& count) { return __atomic_load_n(&count, __ATOMIC_RELAXED); }
 
 std::string with_commas(uint64_t number) {
   std::string text = std::to_string(number);

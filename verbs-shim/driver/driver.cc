@@ -163,7 +163,7 @@ void DriverCore::forget(Qp& qp) {
 Expected<Qp*, int> Driver::create_qp(const QpInit& init) {
   std::lock_guard lock(mutex_);
   Expected<Qp*, int> qp = core_->make_qp(init);
-  if (qp) TrafficCounts::add(core_->traffic().queue_pairs, 1);
+  if (qp && core_->traffic() != nullptr) ++core_->traffic()->queue_pairs;
   return qp;
 }
 

@@ -225,7 +225,7 @@ void Qp::flush_receive(uint64_t wr_id, VendorError why) {
 void Qp::deliver(const Wqe& w, WcStatus status, VendorError vendor) {
   ++unreported_;
   if (status == WcStatus::kSuccess) {
-    host.traffic().count_request(w.length_bytes);
+    if (TrafficCounts* const traffic = host.traffic()) traffic->count_request(w.length_bytes);
     if (!w.signalled) return;
   }
   Completion completion;

@@ -65,7 +65,8 @@ class QpHost {
     return map.header().message_events.load(std::memory_order_relaxed);
   }
 
-  TrafficCounts& traffic() { return *traffic_; }
+  // Where what is done with success counts; null: nowhere.
+  TrafficCounts* traffic() const { return traffic_; }
 
   SegmentMap map;
   MessageLog messages{map};
@@ -81,8 +82,7 @@ class QpHost {
   static constexpr uint64_t kSendingNs = 10'000'000;
 
   const DriverSettings& settings_;
-  TrafficCounts own_traffic_;  // where nobody wants to know
-  TrafficCounts* const traffic_ = settings_.traffic != nullptr ? settings_.traffic : &own_traffic_;
+  TrafficCounts* const traffic_ = settings_.traffic;
   uint32_t last_sender_ = 0;     // status of the QP that last handed something over
   TimeNs several_until_ns_ = 0;  // until then several QPs count as sending
 };

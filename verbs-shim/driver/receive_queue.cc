@@ -93,8 +93,8 @@ Completion ReceiveQueue::take_one(bool& solicited) {
     completion.vendor = completion.status == WcStatus::kLocLenErr ? VendorError::kLocalLength
                                                                   : VendorError::kLocalKey;
     explain_failure(completion, name);
-  } else {
-    queue_.host.traffic().count_receive(completion.byte_len);
+  } else if (TrafficCounts* const traffic = queue_.host.traffic()) {
+    traffic->count_receive(completion.byte_len);
   }
   ++taken_;
   if (init.srq != nullptr) init.srq->release(name);

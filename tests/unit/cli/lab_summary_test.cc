@@ -52,7 +52,8 @@ TEST(LabSummary, IsJson) {
   EXPECT_EQ(
       json_of(summary),
       "{\"command\":\"a \\\"b\\\"\",\"exit_code\":3,\"duration_ns\":1500000000,"
-      "\"all_answered\":true,\"impaired\":true,\"packets\":2,\"retransmitted_packets\":0,"
+      "\"all_answered\":true,\"impaired\":true,\"rdma_bytes\":0,"
+      "\"rdma_messages\":0,\"rdma_queue_pairs\":0,\"packets\":2,\"retransmitted_packets\":0,"
       "\"receiver_not_ready\":0,\"requests_refused\":0,\"impaired_dropped_packets\":0,"
       "\"impaired_rate_dropped_packets\":0,\"impaired_queue_dropped_packets\":0,"
       "\"impaired_duplicated_packets\":0,\"impaired_reordered_packets\":0,"

@@ -14,8 +14,7 @@ TEST(RdmaUse, DevicesAreAddedUp) {
   board->device[0].count_request(1000);
   board->device[0].count_request(24);
   board->device[1].count_receive(1024);
-  TrafficCounts::add(board->device[0].queue_pairs, 1);
-  TrafficCounts::add(board->device[1].queue_pairs, 1);
+  board->device[0].queue_pairs = board->device[1].queue_pairs = 1;
   board->device[2].count_request(5);  // nobody's
   const RdmaUse use = use_of(*board);
   EXPECT_EQ(use.request_messages, 2u);
