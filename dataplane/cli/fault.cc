@@ -50,7 +50,7 @@ Expected<std::vector<Fault>, std::string> read_rules(const FaultOptions& options
     if (auto added = add_file(options.file, rules); !added) return Unexpected(added.error());
   for (const std::string& text : options.rules)
     if (auto added = add_rules(text, rules); !added) return Unexpected(added.error());
-  if (rules.empty())
+  if (rules.empty() && !options.by_program)
     return Unexpected(std::string("no rule (--rule 'fault create_cq nth 3 errno ENOMEM')"));
   std::string all;
   for (Fault& rule : rules) {

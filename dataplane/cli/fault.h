@@ -19,6 +19,7 @@ struct FaultOptions {
   std::string file;                // with a line for each, and comments behind '#'; empty: none
   std::string device;              // for rules that name none; empty: any
   std::string seed = "1";          // of percentages
+  bool by_program = false;         // the program may arm rules itself: none need be given
 
   bool has_rules() const { return !rules.empty() || !file.empty(); }
 };

@@ -14,6 +14,7 @@ bool FaultReport::all_fired() const {
 std::string text_of(const FaultReport& report) {
   const auto fired =
       std::ranges::count_if(report.rules, [](const auto& rule) { return rule.fired != 0; });
+  if (report.rules.empty()) return {};
   std::string text =
       fmt::format("hostnic fault: faults fired: {} of {}", fired, report.rules.size());
   uint64_t times = 0;

@@ -195,6 +195,8 @@ void declare_others(CLI::App& app, Arguments& arguments) {
                     "the device that rules are for which name none (default: all)");
   fault->add_option("--seed", arguments.fault.seed, "seed of percentages (default 1)");
   fault->add_option("--seeds", "1..200: as that of `hostnic lab`");
+  fault->add_flag("--api", arguments.fault.by_program,
+                  "the program arms rules itself (hostnic-fault.h): none need be given");
   fault->add_flag("--list", arguments.list_faults, "all names that rules may have");
   CLI::App* trace = app.add_subcommand(
       "trace", "run COMMAND and show its calls of verbs and librdmacm, on any device");

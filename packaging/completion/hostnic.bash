@@ -105,7 +105,7 @@ _hostnic() {
       options+=" --capture --report --trace-points --summary --fault --seeds --require-rdma --"
       ;;
     run) options+=" --socket --device --fault --require-rdma --" ;;
-    fault) options+=" --rule --rules --device --seed --seeds --list --" ;;
+    fault) options+=" --rule --rules --device --seed --seeds --api --list --" ;;
     on)
       options+=" --lab --"
       [[ $cur != -* ]] && COMPREPLY=($(compgen -W "${HOSTNIC_HOSTS//,/ }" -- "$cur")) && return

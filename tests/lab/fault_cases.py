@@ -67,6 +67,16 @@ def of_ends(hostnic, faulted):
                ["sh", "-c", f"{hostnic} fault --seeds 1..3 --rule 'reg_mr errno EIO' -- true; test $? -eq 98"], 30, False, output_has("in 3 of them a rule never fired"))
 
 
+def of_api(hostnic, faulted):
+    line = f"{hostnic} lab -q -- {hostnic} fault --api -- {faulted} armed; echo status $?"
+    yield Case("faults: a program arms rules itself", ["sh", "-c", line], 30, True,
+               in_order("arm: 0\narm nonsense: -22\n", "create_cq: ok\n", "create_cq: ENOMEM\n", "create_cq: ok\n",
+                        "create_cq: ENOMEM\n", "create_cq: ok\n", "fired: 2\ndisarm: 0\n",
+                        *["disarmed create_cq: ok\n"] * 5, "fired: 2, and no rule -22\n", "status 0"))
+    yield Case("faults: a program without the library can skip", ["sh", "-c", f"{hostnic} lab -q -- {faulted} armed; echo status $?"],
+               30, True, in_order("arm: -38\narm nonsense: -38\n", "fired: -38\ndisarm: -38\n", "status 0"))
+
+
 def of_docs(hostnic):
     page = (HERE.parents[1] / "docs/faults.md").read_text()
     table = page.split("<!-- hostnic fault --list -->\n")[1].split("<!-- end -->")[0]
@@ -117,6 +127,7 @@ def fault_cases(maker):
     faulted = maker.apps / "tests/apps/hostnic-faulted"
     yield from of_objects(maker, hostnic, faulted)
     yield from of_ends(hostnic, faulted)
+    yield from of_api(hostnic, faulted)
     yield from of_docs(hostnic)
     yield from of_use(hostnic, faulted)
     yield from of_adapter(maker, hostnic)

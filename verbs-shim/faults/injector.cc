@@ -24,15 +24,24 @@ namespace {
 
 constexpr uint64_t kMostLinesOfRule = 8;
 
+// Those of the board, then those that the program has armed itself.
+constexpr size_t kMostRules = 2 * kMaxFaults;
+
 struct Rule {
   Fault fault;
+  FaultBoardRule* board = nullptr;  // null: the program's own
+  char text[kMaxFaultBytes + 1] = {};
   uint64_t stream = 0;
+  std::atomic<bool> disarmed{false};
   std::atomic<uint64_t> met{0}, fired{0};  // in this process
 };
 
 FaultBoard* the_board = nullptr;
 Rule* the_rules = nullptr;
-size_t rule_count = 0;
+// Rules are added, and never removed: who looks takes no lock.
+std::atomic<size_t> rule_count{0};
+size_t board_rules = 0;
+std::atomic_flag arming = ATOMIC_FLAG_INIT;
 FaultPlace the_place;
 std::atomic<uint64_t> begun_ns{0};
 // Whether the rules have their streams.
@@ -76,6 +85,7 @@ void number_streams() {
 }
 
 void child_begins() {
+  arming.clear();
   for (size_t i = 0; i < rule_count; ++i) {
     the_rules[i].met.store(0, std::memory_order_relaxed);
     the_rules[i].fired.store(0, std::memory_order_relaxed);
@@ -101,14 +111,28 @@ FaultBoard* map_board(const char* path) {
   return good ? board : nullptr;
 }
 
-void read_rules(FaultBoard& board) {
-  the_rules = new Rule[board.rules];
+// Puts one rule behind the others; false: it is none, or there is no room.
+bool add_rule(std::string_view text, FaultBoardRule* board) {
+  auto parsed = parse_faults(text);
+  const size_t place = rule_count.load(std::memory_order_relaxed);
+  if (!parsed || parsed->size() != 1 || place == kMostRules) return false;
+  Rule& rule = the_rules[place];
+  rule.fault = std::move(parsed->front());
+  rule.board = board;
+  snprintf(rule.text, sizeof(rule.text), "%s", to_string(rule.fault).c_str());
+  rule.stream = stream_of(the_board->seed, 0, place);
+  rule_count.store(place + 1, std::memory_order_release);
+  return true;
+}
+
+bool read_rules(FaultBoard& board) {
+  the_rules = new Rule[kMostRules];
   for (size_t i = 0; i < board.rules; ++i) {
     const char* text = board.rule[i].text;
-    auto parsed = parse_faults({text, strnlen(text, kMaxFaultBytes)});
-    if (!parsed || parsed->size() != 1) return;
-    the_rules[rule_count++].fault = std::move(parsed->front());
+    if (!add_rule({text, strnlen(text, kMaxFaultBytes)}, &board.rule[i])) return false;
   }
+  board_rules = board.rules;
+  return true;
 }
 
 // A program that cannot have the rules must not run as if it had passed them.
@@ -123,15 +147,18 @@ void read_rules(FaultBoard& board) {
   const int saved_errno = errno;
   FaultBoard* board = map_board(path);
   if (board == nullptr) refuse(path);
-  read_rules(*board);
-  if (rule_count != board->rules || pthread_atfork(nullptr, nullptr, child_begins) != 0)
-    refuse(path);
-  the_place = {program_invocation_short_name, rank_of_process()};
   the_board = board;
+  if (!read_rules(*board) || pthread_atfork(nullptr, nullptr, child_begins) != 0) refuse(path);
+  the_place = {program_invocation_short_name, rank_of_process()};
   errno = saved_errno;
 }
 
-FaultBoardRule& board_rule(const Rule& rule) { return the_board->rule[&rule - the_rules]; }
+void count_met(const Rule& rule) {
+  if (rule.board != nullptr) rule.board->met.fetch_add(1, std::memory_order_relaxed);
+}
+void count_fired(const Rule& rule) {
+  if (rule.board != nullptr) rule.board->fired.fetch_add(1, std::memory_order_relaxed);
+}
 
 void say(Rule& rule, const FaultOccasion& occasion, uint64_t number) {
   if (rule.fired.fetch_add(1, std::memory_order_relaxed) >= kMostLinesOfRule) return;
@@ -141,7 +168,7 @@ void say(Rule& rule, const FaultOccasion& occasion, uint64_t number) {
                                                                            : "event";
   const int size = snprintf(line, sizeof(line), "hostnic fault[%d]: %.*s: match %lu of: %s\n",
                             static_cast<int>(getpid()), static_cast<int>(what.size()), what.data(),
-                            number, board_rule(rule).text);
+                            number, rule.text);
   if (size > 0) syscall(SYS_write, STDERR_FILENO, line, static_cast<size_t>(size));
 }
 
@@ -168,11 +195,12 @@ Decision decide(FaultOccasion& occasion) {
   Decision decision;
   for (size_t i = 0; i < rule_count && decision.taken == nullptr; ++i) {
     Rule& rule = the_rules[i];
-    if (!matches(rule.fault, occasion, the_place)) continue;
-    board_rule(rule).met.fetch_add(1, std::memory_order_relaxed);
+    if (rule.disarmed.load(std::memory_order_relaxed) || !matches(rule.fault, occasion, the_place))
+      continue;
+    count_met(rule);
     const uint64_t number = rule.met.fetch_add(1, std::memory_order_relaxed) + 1;
     if (!hits(rule.fault, number, rule.stream)) continue;
-    board_rule(rule).fired.fetch_add(1, std::memory_order_relaxed);
+    count_fired(rule);
     say(rule, occasion, number);
     decision.delay_ns += rule.fault.delay_ns;
     if (rule.fault.error != 0 || rule.fault.status != 0 || rule.fault.becomes)
@@ -201,8 +229,8 @@ void count_event(const Fault& fault) {
   for (size_t i = 0; i < rule_count; ++i) {
     Rule& rule = the_rules[i];
     if (&rule.fault != &fault) continue;
-    board_rule(rule).met.fetch_add(1, std::memory_order_relaxed);
-    board_rule(rule).fired.fetch_add(1, std::memory_order_relaxed);
+    count_met(rule);
+    count_fired(rule);
     FaultOccasion occasion;
     occasion.subject = Subject::kEvent;
     say(rule, occasion, rule.met.fetch_add(1, std::memory_order_relaxed) + 1);
@@ -218,4 +246,44 @@ void wait_ns(uint64_t duration_ns) {
   errno = saved_errno;
 }
 
+namespace {
+
+// What hostnic-fault.h finds by dlsym.
+int arm(const char* text) {
+  if (the_board == nullptr) return -ENOSYS;
+  if (text == nullptr) return -EINVAL;
+  while (arming.test_and_set(std::memory_order_acquire)) sched_yield();
+  number_streams();
+  const size_t place = rule_count.load(std::memory_order_relaxed);
+  const bool added = add_rule(text, nullptr);
+  arming.clear(std::memory_order_release);
+  if (added) return static_cast<int>(place - board_rules);
+  return place == kMostRules ? -ENOSPC : -EINVAL;
+}
+
+// Null: the program has armed no such rule.
+Rule* armed_rule(int id) {
+  if (the_board == nullptr || id < 0) return nullptr;
+  const size_t place = board_rules + static_cast<size_t>(id);
+  return place < rule_count.load(std::memory_order_acquire) ? &the_rules[place] : nullptr;
+}
+
+}  // namespace
+
 }  // namespace hostnic::faults
+
+extern "C" [[gnu::visibility("default")]] int hostnic_fault_library_arm(const char* rule) {
+  return hostnic::faults::arm(rule);
+}
+
+extern "C" [[gnu::visibility("default")]] long hostnic_fault_library_fired(int id) {
+  const auto* const rule = hostnic::faults::armed_rule(id);
+  return rule == nullptr ? -EINVAL : static_cast<long>(rule->fired.load());
+}
+
+extern "C" [[gnu::visibility("default")]] int hostnic_fault_library_disarm(int id) {
+  auto* const rule = hostnic::faults::armed_rule(id);
+  if (rule == nullptr) return -EINVAL;
+  rule->disarmed.store(true);
+  return 0;
+}

@@ -3,6 +3,7 @@
 // plain verbs program, which goes on where a call fails.
 //   hostnic-faulted calls [DEVICE]             calls that make objects, in a known order
 //   hostnic-faulted completions [ex] [DEVICE]  ten WRITEs from one queue pair to another
+//   hostnic-faulted armed [DEVICE]             rules that it arms itself (hostnic-fault.h)
 //   hostnic-faulted events SECONDS [DEVICE]    asynchronous events that come in this time
 #include <infiniband/verbs.h>
 #include <poll.h>
@@ -18,6 +19,7 @@
 #include <vector>
 
 #include "tests/support/verbs_pair.h"
+#include "verbs-shim/faults/hostnic-fault.h"
 
 namespace {
 
@@ -107,6 +109,19 @@ int run_calls(const char* device) {
   if (ibv_destroy_qp(qp) != 0 || ibv_destroy_cq(objects.cq) != 0 ||
       ibv_dealloc_pd(objects.pd) != 0 || ibv_close_device(objects.context) != 0)
     fail("not all could be destroyed");
+  return 0;
+}
+
+// Arms, counts and disarms.
+int run_armed(const char* device) {
+  const Objects objects = make_objects(device);
+  printf("arm: %d\n", hostnic_fault_arm("fault create_cq every 2 errno ENOMEM"));
+  printf("arm nonsense: %d\n", hostnic_fault_arm("fault ack_cq_events errno EIO"));
+  create_queues(objects.context, "create_cq");
+  printf("fired: %ld\n", hostnic_fault_fired(0));
+  printf("disarm: %d\n", hostnic_fault_disarm(0));
+  create_queues(objects.context, "disarmed create_cq");
+  printf("fired: %ld, and no rule %ld\n", hostnic_fault_fired(0), hostnic_fault_fired(1));
   return 0;
 }
 
@@ -223,6 +238,7 @@ int main(int argc, char** argv) {
   const std::string_view mode = argc > 1 ? argv[1] : "";
   const auto word = [&](int i) { return i < argc ? argv[i] : nullptr; };
   if (mode == "calls") return run_calls(word(2));
+  if (mode == "armed") return run_armed(word(2));
   if (mode == "completions") {
     const bool extended = argc > 2 && std::string_view(argv[2]) == "ex";
     return run_completions(extended, word(extended ? 3 : 2));
