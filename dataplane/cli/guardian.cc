@@ -149,16 +149,25 @@ Result Guardian::build_host(const HostPlan& plan) {
   return return_to_lab();
 }
 
+// The kernel looks for a second for others with an interface's IPv6 address. Nobody else is in the
+// lab's network, and the NIC's GIDs would change under the programs that have begun meanwhile.
+// Where /proc/sys may not be written they do.
+void skip_duplicate_address_detection(const char* interface) {
+  std::ofstream(fmt::format("/proc/sys/net/ipv6/conf/{}/accept_dad", interface)) << '0';
+}
+
 // Gives the host its interface and address; its cable ends on the lab's bridge.
 Result Guardian::connect_host(const HostPlan& plan) {
   auto own = Netlink::open();
   if (!own) return Unexpected(own.error());
+  if (auto up = own->set_up("lo"); !up) return up;
+  const int lab = network_.get();
+  if (auto added = own->add_veth(kHostInterface, plan.name, lab, plan_.hosts.mtu_bytes); !added)
+    return added;
+  skip_duplicate_address_detection(kHostInterface);
   const std::vector<Result> steps = {
-      own->set_up("lo"),
-      own->add_veth(kHostInterface, plan.name, network_.get(), plan_.hosts.mtu_bytes),
       own->add_address(kHostInterface, plan.address, plan_.hosts.prefix_length),
-      lab_network_->join(plan.name, kBridge),
-      lab_network_->set_up(plan.name),
+      lab_network_->join(plan.name, kBridge), lab_network_->set_up(plan.name),
       own->set_up(kHostInterface)};
   for (const Result& step : steps)
     if (!step) return step;

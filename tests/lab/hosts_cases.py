@@ -186,6 +186,14 @@ def pairs_case(user):
                      output_has(r"(from \d to \d\n){12}"), limit_s=200)
 
 
+def gids_case(user):
+    """What a program finds in the GID table stays: the addresses are good when it begins."""
+    return user.case("hosts' GIDs are there from the beginning", user.lab(
+        ["--hosts", "1"], user.on(1, "cat /sys/class/infiniband/hnic0/ports/1/gids/1; sleep 4; "
+                                     "cat /sys/class/infiniband/hnic0/ports/1/gids/1")),
+                     output_has(r"(?m)^(fe80:[0-9a-f:]+)\n\1$"), quick=True)
+
+
 def command_cases(user):
     hostnic = user.build / "hostnic"
     yield user.case("what hosts have, and COMMAND is told", user.lab(
@@ -236,6 +244,7 @@ def hosts_cases(maker):
             yield static_case(user, port)
         yield one_line_case(user)
         yield pairs_case(user)
+        yield gids_case(user)
         yield from command_cases(user)
     yield from refused_cases(maker.build)
     yield from namespace_cases(everybody)
