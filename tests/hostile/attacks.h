@@ -40,6 +40,8 @@ void declare_filled(const Target& target);
 void descriptors_that_linger(const Target& target);
 void requests_that_wait(const Target& target);
 void connections_that_wait(const Target& target);
+void never_read(const Target& target);
+void open_for_ever(const Target& target);
 
 // All of something.
 void take_all_mappings(const Target& target);
@@ -49,6 +51,7 @@ void take_all_devices(const Target& target);
 void scatter_pages(const Target& target);
 void scatter_queues(const Target& target);
 void connect_for_ever(const Target& target);
+void take_few_things(const Target& target);
 
 // What costs hostnicd more than the client.
 void die_with_everything(const Target& target);

@@ -163,6 +163,15 @@ int RawClient::change_memory(const MemoryChange& change) {
   return reply ? reply->header.error : EPIPE;
 }
 
+int RawClient::name_host(uint32_t number) {
+  NameHostRequest request{};
+  request.gid[0] = 0xfd;
+  std::memcpy(request.gid + 12, &number, sizeof(number));
+  need(send_request(socket_.get(), ControlKind::kNameHost, bytes_of(request)), "naming a host");
+  const auto reply = receive_reply(socket_.get());
+  return reply ? reply->header.error : EPIPE;
+}
+
 int RawClient::ask_about(ControlKind kind, uint32_t lkey) {
   static_assert(sizeof(DeregisterMrRequest) == sizeof(lkey));
   static_assert(sizeof(MemoryFilledRequest) == sizeof(lkey));

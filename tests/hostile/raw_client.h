@@ -42,6 +42,7 @@ class RawClient {
   RawClient& operator=(const RawClient&) = delete;
 
   int error() const { return error_; }
+  int socket_fd() const { return socket_.get(); }
   const std::string& message() const { return message_; }
   const DeviceInfo& device() const { return device_; }
   driver::SegmentMap& map() { return map_; }
@@ -71,6 +72,9 @@ class RawClient {
 
   // Deregisters it and waits until hostnicd has nothing of it. Returns 0 or an errno value.
   int deregister_memory(uint32_t lkey);
+
+  // Names a host by an IPv6 address that ends in `number`. Returns 0 or an errno value.
+  int name_host(uint32_t number);
 
   // Makes a queue pair of our own queues with `recv_entries` receives; its number, or 0.
   uint32_t create_qp(uint32_t status_index, QpType type = QpType::kRc, uint32_t recv_entries = 64);

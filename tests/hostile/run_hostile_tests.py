@@ -137,6 +137,11 @@ CASES = [
          page_tables_mb=MOST_TABLES_MB,
          config="limits = { user_page_tables_mb = 96 }"),
     Case("show qp without end", "asks-for-ever", "^asks for [1-9]"),
+    Case("answers that nobody reads", "never-reads", "^asked [1-9][0-9]+ times", seconds=ATTACK_S, holds=True),
+    Case("devices that come and go", "opens-for-ever", "^opens\nopened [1-9]", seconds=10, needs_root=True),
+    Case("all windows, groups and named hosts", "takes-few-things",
+         "^took 2048 of 4096 windows, 128 of 256 groups, [1-9][0-9]* hosts", "has met a limit", seconds=ATTACK_S,
+         holds=True, needs_root=True),
     Case("commands that are the owner's", "commands-of-others",
          r"^stop: refused(.|\n)*^quit: refused(.|\n)*^show nic:\nhnic0", needs_root=True),
 ]
