@@ -10,7 +10,8 @@ namespace hostnic {
 // Queue pair number, 24 bits: generation << 16 | index. 0 and 1 are the spec's special QPs and
 // never allocated.
 enum class Qpn : uint32_t {};
-// Local or remote memory key: index << 12 | random tag, so that neighbours can't be guessed.
+// Local or remote memory key: index, random tag, so that neighbours can't be guessed, and a bit
+// about addresses (hostif/descriptors.h).
 enum class MemoryKey : uint32_t {};
 // IPv4 address in host byte order.
 enum class Ipv4Address : uint32_t {};

@@ -11,12 +11,15 @@ constexpr uint64_t kPageBytes = 4096;
 
 }  // namespace
 
-uint32_t Host::add_mr(const Memory& memory, uint32_t access, Reach reach, uint32_t pd) {
+uint32_t Host::add_mr(const Memory& memory, uint32_t access, Reach reach, uint32_t pd,
+                      uint64_t iova) {
   MrTable::Init init;
   init.client_id = index_ + 1;
   init.pd = pd;
   init.access = access;
-  init.va = init.iova = memory.address();
+  init.va = memory.address();
+  init.iova = iova != 0 ? iova : init.va;
+  init.sole_addresses = init.iova == init.va;
   init.length_bytes = memory.size();
   init.mem_fd = world_.mem_fd();
   init.gate = &channel_->header().memory_gate;

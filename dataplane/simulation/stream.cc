@@ -11,7 +11,8 @@ Stream::Stream(Endpoint& near, Endpoint& far, const StreamSettings& settings)
       // Messages that are outstanding together have each a place of their own.
       target_(uint64_t{settings.message_bytes} * settings.depth),
       lkey_(near.host->add_mr(source_)),
-      rkey_(far.host->add_mr(target_)) {
+      rkey_(far.host->add_mr(target_)),
+      every_other_rkey_(settings.every_other_key ? far.host->add_mr(target_) : rkey_) {
   timings_.reserve(settings.messages);
   if (settings_.op == SendOp::kSend)
     while (receives_posted_ < settings_.depth) post_receive();
@@ -32,7 +33,7 @@ void Stream::post(TimeNs now_ns) {
   request.signalled = true;
   request.sges = {&sge, 1};
   request.remote_va = target_.address(place * settings_.message_bytes);
-  request.rkey = rkey_;
+  request.rkey = posted_ % 2 == 0 ? rkey_ : every_other_rkey_;
   if (near_.post_send(request) != 0) return;  // the queue is full: the next turn tries again
   ++posted_;
   posted_ns_.push_back(now_ns);

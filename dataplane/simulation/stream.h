@@ -11,8 +11,9 @@
 namespace hostnic::sim {
 
 struct StreamSettings {
-  SendOp op = SendOp::kWrite;  // or kSend, kRead
-  SendOp every_other_op = op;  // not kSend
+  SendOp op = SendOp::kWrite;    // or kSend, kRead
+  SendOp every_other_op = op;    // not kSend
+  bool every_other_key = false;  // every other request has another key of the target
   uint32_t message_bytes = 65536;
   uint32_t depth = 1;  // outstanding
   uint32_t messages = 100;
@@ -43,7 +44,7 @@ class Stream final : public World::Program {
   Endpoint& far_;
   const StreamSettings settings_;
   Memory source_, target_;
-  uint32_t lkey_, rkey_;
+  uint32_t lkey_, rkey_, every_other_rkey_;
   std::deque<TimeNs> posted_ns_;
   uint32_t posted_ = 0, receives_posted_ = 0;
   std::vector<Timing> timings_;

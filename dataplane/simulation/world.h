@@ -87,9 +87,10 @@ class Host final : public driver::NicLink {
   Host(World& world, uint32_t index, uint32_t nic_index);
   ~Host() override;
 
-  // lkey and rkey of a new region. `pd` as given to QPs.
+  // lkey and rkey of a new region. `pd` as given to QPs. `iova` is its first address for users of
+  // the key; 0: the memory's own.
   uint32_t add_mr(const Memory& memory, uint32_t access = kAllAccess, Reach reach = Reach::kMapped,
-                  uint32_t pd = 1);
+                  uint32_t pd = 1, uint64_t iova = 0);
   void remove_mr(uint32_t key);
   // The client said that it has unmapped these addresses.
   void revoke(uint64_t va, uint64_t length_bytes);

@@ -196,6 +196,15 @@ inline constexpr uint32_t kWindowTagMask = (1u << kWindowTagBits) - 1;
 inline constexpr uint32_t kWindowUserMask = 0xff;
 inline constexpr uint32_t kMaxWindows = 1u << (31 - kWindowTagBits);
 
+// The lowest bit of a region's key says that its addresses are sole ones: those of its program,
+// each byte under one address, so that two such keys of one protection domain lead to the same byte
+// by equal addresses only. Other addresses than the program's (ibv_reg_mr_iova), and memory that is
+// mapped, or may be, in several places have 0 there; windows' keys say nothing.
+inline constexpr uint32_t kSoleAddressBit = 1;
+constexpr bool has_sole_addresses(uint32_t key) {
+  return (key & (kWindowKeyBit | kSoleAddressBit)) == kSoleAddressBit;
+}
+
 struct CreateWindowCommand {
   uint32_t pd;
   WindowType type;

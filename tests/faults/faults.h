@@ -69,6 +69,7 @@ namespace hostnic {
   X(responder_resources_ignored, "max_dest_rd_atomic bounds nothing")                          \
   X(fence_ignored, "2: a fenced request does not wait for READs")                              \
   X(reads_overtaken, "18: what is posted behind a READ does not wait for its answers")         \
+  X(keys_all_comparable, "18: addresses of all keys are compared, whatever these say")         \
   X(read_limit_ignored, "2: more READs are outstanding than max_rd_atomic")                    \
   X(lost_payload_sent_later, "what ARP makes wait keeps its payload for the next packet")      \
   X(answers_sent_last, "33: READ answers find room on a slow port when nothing is sent")       \

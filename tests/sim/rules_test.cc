@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 #include <tuple>
 
@@ -199,8 +200,11 @@ TEST_P(ReadsBefore, Rule18_WhatFollowsWaitsForTheAnswer) {
   WorldSettings settings;
   if (is_roce) settings.transport = Transport::kRoce;
   Pair pair({}, settings);
-  // Another key for the same memory, and other addresses by it: order is a matter of memory.
-  const uint32_t alias = pair.far->host->add_mr(pair.remote);
+  // Other keys for the same memory, and other addresses by one: order is a matter of memory.
+  constexpr uint64_t kElsewhere = 0x5000;
+  const uint32_t other_key = pair.far->host->add_mr(pair.remote);
+  const uint32_t elsewhere =
+      pair.far->host->add_mr(pair.remote, kAllAccess, Reach::kMapped, 1, kElsewhere);
   if (loses) pair.world.impair(0, "rx drop first 3 kind read-response");
   constexpr uint32_t kBytes = 20 * kMtu;
   for (uint64_t i = 0; i < 20; ++i) {
@@ -209,7 +213,9 @@ TEST_P(ReadsBefore, Rule18_WhatFollowsWaitsForTheAnswer) {
     ASSERT_EQ(pair.post_receive(i, 0, 4 * kMtu), 0);
     pair.post(SendOp::kRead, 1, pair.at(8 * kMtu, kBytes));
     const uint32_t bytes = op == SendOp::kFetchAdd ? 8 : 4 * kMtu;
-    pair.post_to(op, 2, pair.at(0, bytes), pair.remote.address(0), i % 2 == 0 ? alias : pair.rkey);
+    const std::array<uint32_t, 3> keys = {pair.rkey, other_key, elsewhere};
+    const uint64_t to = i % 3 == 2 ? kElsewhere : pair.remote.address(0);
+    pair.post_to(op, 2, pair.at(0, bytes), to, keys[i % 3]);
     const auto done = pair.sent(2);
     ASSERT_EQ(done.size(), 2u);
     for (const auto& c : done) EXPECT_EQ(c.status, WcStatus::kSuccess);
@@ -254,15 +260,18 @@ TEST(Rules, Rule18_AReadOfNothingSaysNothingOfThoseBeforeIt) {
   EXPECT_EQ(std::count(pair.local.data(), pair.local.data() + 8 * kMtu, 1), 8 * kMtu);
 }
 
-// WRITEs of other bytes do not wait, with the same key.
+// WRITEs of other bytes do not wait, with the same key, or with another one under which memory has
+// the program's addresses, too.
 TEST(Rules, Rule18_WritesOfOtherBytesDoNotWait) {
-  for (const bool is_roce : {false, true}) {
+  for (const int round : {0, 1, 2, 3}) {
     WorldSettings settings;
-    if (is_roce) settings.transport = Transport::kRoce;
+    if (round % 2 != 0) settings.transport = Transport::kRoce;
     Pair pair({}, settings);
+    const uint32_t read_key = pair.rkey;
+    if (round >= 2) pair.rkey = pair.far->host->add_mr(pair.remote);
     pair.world.impair(0, "rx drop kind read-response to 2ms");
     std::memset(pair.local.data() + 64 * kMtu, 3, 2 * kMtu);
-    pair.post(SendOp::kRead, 1, pair.at(0, kMtu), 8 * kMtu);
+    pair.post_to(SendOp::kRead, 1, pair.at(0, kMtu), pair.remote.address(8 * kMtu), read_key);
     pair.post(SendOp::kWrite, 2, pair.at(64 * kMtu, kMtu), 7 * kMtu);  // up to its first byte
     pair.post(SendOp::kWrite, 3, pair.at(64 * kMtu, kMtu), 9 * kMtu);  // from behind its last
     pair.post(SendOp::kFetchAdd, 4, pair.at(16 * kMtu, 8), 12 * kMtu);

@@ -66,6 +66,7 @@ Expected<RegisterMrReply, ControlError> ClientRegions::add(RegisterMr& call,
   init.helper = *helper;
   init.turn_ns = nic_.nic->turn_ns();
   init.pieces = *pieces;
+  init.sole_addresses = init.va == init.iova && sole_addresses_.note(*pieces);
   const uint32_t replaced = call.fixed.replaced_key;
   Expected<uint32_t, ControlError> key = 0u;
   if (auto admitted = clients_.admit_pieces(client_.client_id, pieces->size()); !admitted) {
@@ -115,7 +116,8 @@ Expected<MemFdHelper*, ControlError> ClientRegions::make_helper() {
   return helper_.get();
 }
 
-// Replaces the region of this key by another one. Who uses the key meanwhile finds none.
+// Replaces the region of this key by another one, and returns that one's key. Until it is in place
+// the key leads nowhere.
 Expected<uint32_t, ControlError> ClientRegions::replace(uint32_t key, MrTable::Init init) {
   const std::vector<uint32_t> keys = {key};
   const ControlError bound{EBUSY, "memory windows are bound to the region"};
@@ -169,6 +171,7 @@ Expected<void, ControlError> ClientRegions::remove(uint32_t lkey) {
 }
 
 Expected<void, ControlError> ClientRegions::follow(const MemoryChange& call) {
+  if (call.kind == MemoryChangeKind::kMoved) sole_addresses_.note_move();
   MemFdHelper* helper = nullptr;
   if (call.kind == MemoryChangeKind::kOutside && !is_owner(client_.uid)) {
     auto made = make_helper();

@@ -12,6 +12,7 @@
 #include <memory>
 #include <vector>
 
+#include "dataplane/daemon/clients/sole_addresses.h"
 #include "dataplane/daemon/control/control_request.h"
 #include "dataplane/daemon/daemon.h"
 #include "dataplane/memory/client_memory.h"
@@ -34,7 +35,8 @@ class ClientRegions {
   ClientRegions(const ClientRegions&) = delete;
   ClientRegions& operator=(const ClientRegions&) = delete;
 
-  // Registers memory, or replaces a region by it, under the same key.
+  // Registers memory, or replaces a region by it, under the same key where that may stay
+  // (MrTable::replace).
   Expected<RegisterMrReply, ControlError> add(RegisterMr& call, const std::vector<UniqueFd>& fds);
   // EBUSY: memory windows are bound to it, or packets refer to it for too long; the client may ask
   // once more.
@@ -70,6 +72,7 @@ class ClientRegions {
   ClientChannel& channel_;
   Terms terms_;
   std::unique_ptr<ClientMemory> memory_;
+  SoleAddresses sole_addresses_;
   std::unique_ptr<MemFdHelper> helper_;  // once a region needs it
   // The regions whose late pieces are filled, and still have to get their pages here.
   struct Filled {

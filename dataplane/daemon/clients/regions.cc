@@ -16,7 +16,7 @@ void Regions::restore(uint32_t key) {
   mrs_.restore(key);
 }
 
-std::vector<MappedPiece> Regions::replace(uint32_t key, MrTable::Init init) {
+std::vector<MappedPiece> Regions::replace(uint32_t& key, MrTable::Init init) {
   std::lock_guard lock(mrs_mutex_);
   return mrs_.replace(key, std::move(init));
 }

@@ -47,7 +47,7 @@ class Regions {
   // These take a key that was invalidated and is not referenced back to what it meant, or on to
   // another region of the client's, and then return the pieces to unmap.
   void restore(uint32_t key);
-  std::vector<MappedPiece> replace(uint32_t key, MrTable::Init init);
+  std::vector<MappedPiece> replace(uint32_t& key, MrTable::Init init);
   // Whether memory windows are bound to this region of the client's.
   bool has_windows(uint32_t key, uint32_t client_id);
   // Makes keys unknown: nobody finds them any more when this returns, but packets may still refer

@@ -56,8 +56,9 @@ uint32_t MrTable::add(Init init) {
   // counting. It is never 0, so that no key is.
   uint32_t tag;
   do {
-    tag = random_.next() & ((1u << tag_bits_) - 1);
+    tag = random_.next() & ((1u << tag_bits_) - 1) & ~kSoleAddressBit;
   } while (tag == 0);
+  if (init.sole_addresses) tag |= kSoleAddressBit;
   MemoryRegionEntry& entry = entries_[index];
   fill(entry, std::move(init));
   entry.windows_bound.store(0, std::memory_order_relaxed);
@@ -79,9 +80,11 @@ void MrTable::restore(uint32_t key) {
   if (MemoryRegionEntry* entry = pending(key)) entry->key.store(key, std::memory_order_release);
 }
 
-std::vector<MappedPiece> MrTable::replace(uint32_t key, Init init) {
+std::vector<MappedPiece> MrTable::replace(uint32_t& key, Init init) {
   MemoryRegionEntry* entry = pending(key);
   if (entry == nullptr) return {};
+  if (!init.sole_addresses) key &= ~kSoleAddressBit;
+  entry->pending_key = key;
   std::vector<MappedPiece> pieces = std::move(entry->pieces);
   fill(*entry, std::move(init));
   entry->key.store(key, std::memory_order_release);

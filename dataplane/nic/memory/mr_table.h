@@ -57,7 +57,8 @@ struct MemoryRegionEntry {
 class MrTable {
  public:
   // Makes a table for `capacity` regions at most, up to 2^19. A key is an index, of as many bits as
-  // the table needs, before a random tag; the top bit is windows' (descriptors.h).
+  // the table needs, before a random tag, whose lowest bit is kSoleAddressBit; the top bit is
+  // windows' (descriptors.h).
   // With a seed the keys are the same ones each time; 0: nobody can guess them.
   explicit MrTable(uint32_t capacity, uint64_t seed = 1);
 
@@ -66,6 +67,7 @@ class MrTable {
     uint32_t pd = 0;
     uint32_t access = 0;
     uint64_t va = 0, iova = 0, length_bytes = 0;
+    bool sole_addresses = false;  // as kSoleAddressBit says
     int mem_fd = -1;
     std::atomic<bool>* client_gone = nullptr;
     MemoryGate* gate = nullptr;
@@ -81,8 +83,9 @@ class MrTable {
   // Makes an invalidated key known to find() again, unchanged; called by the control thread.
   void restore(uint32_t key);
   // Makes the key mean another region of its client's from now on; called by the control thread,
-  // after invalidation and quiescence. Returns the pieces to unmap.
-  std::vector<MappedPiece> replace(uint32_t key, Init init);
+  // after invalidation and quiescence. The key becomes another one only if it said that its
+  // addresses are sole ones, and they no longer are. Returns the pieces to unmap.
+  std::vector<MappedPiece> replace(uint32_t& key, Init init);
   // Frees the key; called by the control thread, after quiescence. Returns the pieces to unmap.
   std::vector<MappedPiece> reclaim(uint32_t key);
   // Other pieces for some of a client's regions. They change in take_effect(), which the caller

@@ -155,7 +155,7 @@ TEST(MrTable, EveryOtherKeyIsUnknown) {
 
 TEST(MrTable, AKeyCanMeanAnotherRegion) {
   MrTable table(4);
-  const uint32_t key = table.add(region(1, 0x7000));
+  uint32_t key = table.add(region(1, 0x7000));
   table.find(key)->windows_bound = 1;
   EXPECT_TRUE(table.has_windows(key, 1));
   ASSERT_TRUE(table.invalidate(key, 1));
@@ -178,6 +178,33 @@ TEST(MrTable, AKeyCanMeanAnotherRegion) {
   ASSERT_TRUE(table.invalidate(key, 1));
   EXPECT_EQ(table.reclaim(key).size(), 1u);
   EXPECT_FALSE(table.has_windows(key, 1));
+}
+
+// A key says whether its addresses are sole ones, and never too much.
+TEST(MrTable, KeysSayWhetherTheirAddressesAreSole) {
+  MrTable table(16);
+  for (int i = 0; i < 8; ++i) {
+    MrTable::Init sole = region(1), other = region(1);
+    sole.sole_addresses = true;
+    uint32_t key = table.add(std::move(sole));
+    EXPECT_TRUE(has_sole_addresses(key));
+    EXPECT_FALSE(has_sole_addresses(key | kWindowKeyBit)) << "a window's";
+    EXPECT_FALSE(has_sole_addresses(table.add(std::move(other))));
+
+    MrTable::Init next = region(1, 0x9000);
+    next.sole_addresses = true;
+    const uint32_t first = key;
+    ASSERT_TRUE(table.invalidate(key, 1));
+    table.replace(key, std::move(next));
+    EXPECT_EQ(key, first);
+    ASSERT_TRUE(table.invalidate(key, 1));
+    table.replace(key, region(1, 0xa000));
+    EXPECT_FALSE(has_sole_addresses(key));
+    EXPECT_EQ(table.find(first), nullptr);
+    ASSERT_NE(table.find(key), nullptr);
+    ASSERT_TRUE(table.invalidate(key, 1));
+    table.reclaim(key);
+  }
 }
 
 namespace {
@@ -362,7 +389,7 @@ TEST(MrTable, TagsHaveAllBitsThatAreLeft) {
     }
     EXPECT_EQ(indices.size(), capacity);
     EXPECT_EQ(*indices.rbegin(), capacity - 1);
-    const uint32_t tag_mask = (1u << (31 - index_bits)) - 1;
+    const uint32_t tag_mask = ((1u << (31 - index_bits)) - 1) & ~kSoleAddressBit;
     EXPECT_EQ(set & tag_mask, tag_mask) << capacity;
     EXPECT_EQ(clear & tag_mask, tag_mask) << capacity;
     EXPECT_EQ(set >> 31, 0u) << "that bit is windows'";

@@ -8,20 +8,24 @@
 #include <array>
 #include <cstdint>
 
+#include "protocol/hostif/descriptors.h"
 #include "verbs-shim/driver/send_queue.h"
 
 namespace hostnic::driver {
 
 // Whether the answer to `earlier`, a READ or an atomic, might differ if `later`, which was posted
 // behind it, executed first. The receiver of a message may change any memory because of it. Memory
-// may have several keys, and addresses of its own under each: only those of one key are comparable.
+// may have several keys, and addresses of its own under each: those of one key are comparable, and
+// those of keys that say so.
 inline bool may_change_answer(const Wqe& later, const Wqe& earlier) {
   // Atomics execute once, in order, as READs do behind them.
   if (later.op == SendOp::kRead) return false;
   if (is_atomic(later.op) && is_atomic(earlier.op)) return false;
   if (consumes_receive(later.op)) return true;
   if (later.length_bytes == 0) return false;
-  if (later.rkey != earlier.rkey) return true;
+  const bool comparable = later.rkey == earlier.rkey ||
+                          (has_sole_addresses(later.rkey) && has_sole_addresses(earlier.rkey));
+  if (!comparable) return true;
   return later.remote_va - earlier.remote_va < earlier.length_bytes ||
          earlier.remote_va - later.remote_va < later.length_bytes;
 }
