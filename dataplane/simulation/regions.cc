@@ -19,7 +19,7 @@ uint32_t Host::add_mr(const Memory& memory, uint32_t access, Reach reach, uint32
   init.access = access;
   init.va = memory.address();
   init.iova = iova != 0 ? iova : init.va;
-  init.sole_addresses = init.iova == init.va;
+  init.sole_addresses = iova == init.va;
   init.length_bytes = memory.size();
   init.mem_fd = world_.mem_fd();
   init.gate = &channel_->header().memory_gate;

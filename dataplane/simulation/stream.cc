@@ -11,11 +11,16 @@ Stream::Stream(Endpoint& near, Endpoint& far, const StreamSettings& settings)
       // Messages that are outstanding together have each a place of their own.
       target_(uint64_t{settings.message_bytes} * settings.depth),
       lkey_(near.host->add_mr(source_)),
-      rkey_(far.host->add_mr(target_)),
-      every_other_rkey_(settings.every_other_key ? far.host->add_mr(target_) : rkey_) {
+      rkey_(add_target()),
+      every_other_rkey_(settings.every_other_key ? add_target() : rkey_) {
   timings_.reserve(settings.messages);
   if (settings_.op == SendOp::kSend)
     while (receives_posted_ < settings_.depth) post_receive();
+}
+
+uint32_t Stream::add_target() {
+  constexpr uint32_t kPd = 1;
+  return far_.host->add_mr(target_, kAllAccess, Reach::kMapped, kPd, target_.address());
 }
 
 void Stream::post_receive() {

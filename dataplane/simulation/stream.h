@@ -37,6 +37,7 @@ class Stream final : public World::Program {
   const std::vector<Timing>& timings() const { return timings_; }
 
  private:
+  uint32_t add_target();
   void post_receive();
   void post(TimeNs now_ns);
 

@@ -88,7 +88,7 @@ class Host final : public driver::NicLink {
   ~Host() override;
 
   // lkey and rkey of a new region. `pd` as given to QPs. `iova` is its first address for users of
-  // the key; 0: the memory's own.
+  // the key, sole ones if it is given as the memory's own (descriptors.h); 0: just the memory's.
   uint32_t add_mr(const Memory& memory, uint32_t access = kAllAccess, Reach reach = Reach::kMapped,
                   uint32_t pd = 1, uint64_t iova = 0);
   void remove_mr(uint32_t key);

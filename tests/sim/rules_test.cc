@@ -202,9 +202,11 @@ TEST_P(ReadsBefore, Rule18_WhatFollowsWaitsForTheAnswer) {
   Pair pair({}, settings);
   // Other keys for the same memory, and other addresses by one: order is a matter of memory.
   constexpr uint64_t kElsewhere = 0x5000;
-  const uint32_t other_key = pair.far->host->add_mr(pair.remote);
-  const uint32_t elsewhere =
-      pair.far->host->add_mr(pair.remote, kAllAccess, Reach::kMapped, 1, kElsewhere);
+  const auto add = [&pair](uint64_t iova) {
+    return pair.far->host->add_mr(pair.remote, kAllAccess, Reach::kMapped, 1, iova);
+  };
+  pair.rkey = add(pair.remote.address());
+  const uint32_t other_key = add(pair.remote.address()), elsewhere = add(kElsewhere);
   if (loses) pair.world.impair(0, "rx drop first 3 kind read-response");
   constexpr uint32_t kBytes = 20 * kMtu;
   for (uint64_t i = 0; i < 20; ++i) {
@@ -267,8 +269,12 @@ TEST(Rules, Rule18_WritesOfOtherBytesDoNotWait) {
     WorldSettings settings;
     if (round % 2 != 0) settings.transport = Transport::kRoce;
     Pair pair({}, settings);
-    const uint32_t read_key = pair.rkey;
-    if (round >= 2) pair.rkey = pair.far->host->add_mr(pair.remote);
+    const auto add = [&pair] {
+      return pair.far->host->add_mr(pair.remote, kAllAccess, Reach::kMapped, 1,
+                                    pair.remote.address());
+    };
+    pair.rkey = add();
+    const uint32_t read_key = round < 2 ? pair.rkey : add();
     pair.world.impair(0, "rx drop kind read-response to 2ms");
     std::memset(pair.local.data() + 64 * kMtu, 3, 2 * kMtu);
     pair.post_to(SendOp::kRead, 1, pair.at(0, kMtu), pair.remote.address(8 * kMtu), read_key);
