@@ -10,22 +10,13 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cstring>
-#include <map>
 #include <mutex>
-#include <optional>
 
-#include "protocol/hostif/core_sharing.h"
 #include "protocol/hostif/shared_fence.h"
 #include "verbs-shim/base/cancellation.h"
 #include "verbs-shim/base/clock.h"
 #include "verbs-shim/base/log.h"
-#include "verbs-shim/memory/memory_registrar.h"
-#include "verbs-shim/runtime/control_client.h"
-#include "verbs-shim/runtime/core_sharing.h"
-#include "verbs-shim/runtime/owed_lines.h"
-#include "verbs-shim/runtime/registered_ranges.h"
-#include "verbs-shim/runtime/service_thread.h"
+#include "verbs-shim/runtime/context_parts.h"
 #include "verbs-shim/runtime/use_counts.h"
 
 namespace hostnic::runtime {
@@ -48,90 +39,7 @@ using memory::MemoryRegistrar;
 constexpr uint32_t kFullPollsBeforeTurn = 8;
 constexpr uint32_t kYieldsBeforeSleep = 64;
 
-template <class T>
-std::span<const std::byte> bytes_of(const T& value) {
-  return std::as_bytes(std::span(&value, 1));
-}
-
 }  // namespace
-
-struct Context::Parts {
-  explicit Parts(ControlClient control_client) : control(std::move(control_client)) {}
-
-  std::mutex control_mutex;
-  ControlClient control;
-  OwnFd arena_fd, doorbell_fd;
-  SegmentMemory segment;
-  const DoorbellPage* doorbell = nullptr;
-  bool lcore_fences = false;  // the lcore fences our threads before it sleeps
-  SegmentHeader* header = nullptr;
-  RegisteredRanges registered;
-  std::map<Gid, Ipv4Address> named_hosts;  // under control_mutex
-  // Registrations whose pages may not all have got into the mirror yet; under control_mutex.
-  std::vector<MemoryRegistration> late;
-  OwedLines owed{[this](const ExplainRequest& request) { return ask_why(request); }, driver::say};
-  std::optional<CoreSharing> cores;
-  std::optional<ServiceThread> service;
-
-  // Others may be talking to hostnicd, perhaps for long: nobody waits for them.
-  std::optional<driver::Why> ask_why(const ExplainRequest& request) {
-    const std::unique_lock lock(control_mutex, std::try_to_lock);
-    if (!lock) return std::nullopt;
-    const auto answer = control.call(ControlKind::kExplain, bytes_of(request), {});
-    if (!answer) return driver::Why{};
-    return driver::Why{
-        {reinterpret_cast<const char*>(answer->payload.data()), answer->payload.size()},
-        answer->count};
-  }
-
-  void detach() {
-    if (user != nullptr) MemoryRegistrar::process().detach(*user);
-    user.reset();
-  }
-
-  // The user of regions as which the registrar knows this device.
-  struct User final : memory::RegionUser {
-    explicit User(Parts& parts) : p(parts) {}
-    MemoryGate& memory_gate() override { return p.header->memory_gate; }
-    void memory_gate_opened() override {
-      if (doorbell_wanted(*p.doorbell)) eventfd_write(p.doorbell_fd.get(), 1);
-    }
-    // A dead hostnicd reaches no memory any more. No NIC uses the mem fd until all devices have
-    // been told, and each answer takes hostnicd a turn of some busy core: only those that reach the
-    // memory are told.
-    void follow_memory(const MemoryChange& change) override {
-      if (!memory_moved && !p.registered.overlaps(change.va, change.length_bytes)) return;
-      memory_moved |= change.kind == MemoryChangeKind::kMoved;
-      std::lock_guard lock(p.control_mutex);
-      const int error = p.control.tell(ControlKind::kChangeMemory, bytes_of(change));
-      if (error != 0 && error != EIO)
-        log_warn("hostnicd refused to hear of changed mappings: %s", strerror(error));
-    }
-    // EAGAIN: what hostnicd looks at says otherwise; the region is as good, and somewhat slower.
-    void memory_filled() override {
-      std::lock_guard lock(p.control_mutex);
-      std::erase_if(p.late, [this](const MemoryRegistration& mr) {
-        if (MemoryRegistrar::process().fills_late(mr.va, mr.length_bytes)) return false;
-        const MemoryFilledRequest request{mr.lkey};
-        const int error = p.control.tell(ControlKind::kMemoryFilled, bytes_of(request));
-        if (error != 0 && error != EIO && error != EAGAIN)
-          log_warn("hostnicd refused to hear that memory is filled: %s", strerror(error));
-        return error != EAGAIN;
-      });
-    }
-    Parts& p;
-    bool memory_moved = false;  // regions' memory may be where it was not registered
-  };
-  std::unique_ptr<User> user;
-
-  void forget_late(uint32_t lkey) {
-    std::erase_if(late, [lkey](const MemoryRegistration& mr) { return mr.lkey == lkey; });
-  }
-
-  ~Parts() {
-    if (doorbell != nullptr) munmap(const_cast<DoorbellPage*>(doorbell), sizeof(DoorbellPage));
-  }
-};
 
 Context::Context() = default;
 
@@ -286,121 +194,6 @@ bool Context::port_up() const {
   return port_is_up(parts_->header->port_changes.load(std::memory_order_acquire));
 }
 
-Expected<MemoryRegistration, ContextError> Context::register_memory(
-    uint32_t pd, uint64_t va, uint64_t length_bytes, uint64_t iova, uint32_t access,
-    const MemoryRegistration* replaced) {
-  if (!alive()) return failure(EIO, "the device is dead");
-  constexpr uint32_t kRemoteWriting = kAccessRemoteWrite | kAccessRemoteAtomic;
-  if ((access & kRemoteWriting) != 0 && (access & kAccessLocalWrite) == 0) {
-    return failure(EINVAL, "REMOTE_WRITE and REMOTE_ATOMIC need LOCAL_WRITE");
-  }
-  MemoryRegistrar& registrar = MemoryRegistrar::process();
-  const memory::Paging paging =
-      (access & kAccessOnDemand) != 0 ? memory::Paging::kOnDemand : memory::Paging::kAsMapped;
-  const bool need_write = (access & (kAccessLocalWrite | kRemoteWriting)) != 0;
-  Expected<memory::Registration, memory::Error> added{memory::Registration{}};
-  // Receives in such regions don't name the memory's address (bring_receive()).
-  const memory::Arrival arrival = iova == va ? memory::Arrival::kMayBeLate : memory::Arrival::kNow;
-  if (length_bytes != 0) added = registrar.add(va, length_bytes, need_write, paging, arrival);
-  if (!added) return failure(added.error().error, added.error().message);
-  RegisteredRanges& registered = parts_->registered;
-  if (length_bytes != 0) registered.add(va, length_bytes);
-  RegisterMrRequest request{.va = va,
-                            .length_bytes = length_bytes,
-                            .iova = iova,
-                            .access = access,
-                            .pd = pd,
-                            .region_count = static_cast<uint32_t>(added->regions.size()),
-                            .replaced_key = replaced == nullptr ? 0 : replaced->lkey};
-  auto answer = send_registration(*added, request);
-  // Another thread may have taken pages away that hostnicd was about to map.
-  if (!answer && answer.error().error == EINVAL && length_bytes != 0 &&
-      registrar.fall_back(va, length_bytes, *added)) {
-    request.region_count = 1;
-    answer = send_registration(*added, request);
-  }
-  if (!answer) {
-    if (length_bytes != 0) registered.remove(va, length_bytes);
-    registrar.remove(va, length_bytes, added->pinned);
-    return Unexpected(answer.error());
-  }
-  registrar.tell_pins(*added);
-  if (replaced != nullptr) {
-    if (replaced->length_bytes != 0) registered.remove(replaced->va, replaced->length_bytes);
-    registrar.remove(replaced->va, replaced->length_bytes, replaced->pinned);
-    std::lock_guard lock(parts_->control_mutex);
-    parts_->forget_late(replaced->lkey);
-  }
-  const MemoryRegistration registration{answer->lkey, answer->rkey, va, length_bytes,
-                                        added->pinned};
-  const auto is_late = [](const MemoryRegion& region) {
-    return region.kind == RegionKind::kMirrorLate;
-  };
-  if (std::ranges::any_of(added->regions, is_late)) {
-    {
-      std::lock_guard lock(parts_->control_mutex);
-      parts_->late.push_back(registration);
-    }
-    registrar.look_for_filled();
-  }
-  registrar.after_registration(va, length_bytes);
-  return registration;
-}
-
-Expected<RegisterMrReply, ContextError> Context::send_registration(
-    const memory::Registration& registration, const RegisterMrRequest& request) {
-  if (registration.regions.size() > kMaxRegionsPerMr) {
-    return failure(ENOMEM, "the memory region consists of too many pieces; register it in parts");
-  }
-  std::vector<std::byte> payload(sizeof(request) +
-                                 registration.regions.size() * sizeof(MemoryRegion));
-  std::memcpy(payload.data(), &request, sizeof(request));
-  std::memcpy(payload.data() + sizeof(request), registration.regions.data(),
-              registration.regions.size() * sizeof(MemoryRegion));
-  std::vector<int> fds;
-  for (const UniqueFd& fd : registration.fds) fds.push_back(fd.get());
-  std::lock_guard lock(parts_->control_mutex);
-  auto answer = parts_->control.call(ControlKind::kRegisterMr, payload, fds);
-  if (!answer) return Unexpected(answer.error());
-  return answer->as<RegisterMrReply>();
-}
-
-int Context::deregister_memory(const MemoryRegistration& registration) {
-  if (alive()) {
-    const DeregisterMrRequest request{registration.lkey};
-    std::lock_guard lock(parts_->control_mutex);
-    auto answer = parts_->control.call(ControlKind::kDeregisterMr, bytes_of(request), {});
-    // EBUSY means that windows are bound to the region, or packets refer to it: it remains. A dead
-    // hostnicd refers to nothing, nor does one that has no such region.
-    if (!answer && answer.error().error == EBUSY) return EBUSY;
-    parts_->forget_late(registration.lkey);
-    if (registration.length_bytes != 0)
-      parts_->registered.remove(registration.va, registration.length_bytes);
-  }
-  MemoryRegistrar::process().remove(registration.va, registration.length_bytes,
-                                    registration.pinned);
-  return 0;
-}
-
-Expected<Ipv4Address, int> Context::number_of(const Gid& host) {
-  if (const auto ip = ipv4_of(host)) return *ip;
-  if (!alive()) return Unexpected(EIO);
-  std::lock_guard lock(parts_->control_mutex);
-  const auto known = parts_->named_hosts.find(host);
-  if (known != parts_->named_hosts.end()) return known->second;
-  NameHostRequest request{};
-  std::memcpy(request.gid, host.data(), host.size());
-  auto answer = parts_->control.call(ControlKind::kNameHost, bytes_of(request), {});
-  if (!answer) {
-    log_info("%s: no number for %s: %s", device_.name, to_string(host).c_str(),
-             answer.error().message.c_str());
-    return Unexpected(answer.error().error);
-  }
-  const Ipv4Address number{answer->as<NameHostReply>().number};
-  parts_->named_hosts.emplace(host, number);
-  return number;
-}
-
 int Context::prefetch(uint64_t va, uint64_t length_bytes, bool for_writing) {
   return memory::prefetch(va, length_bytes, for_writing);
 }
@@ -492,27 +285,6 @@ int Context::post_srq_recv(Srq& srq, const RecvRequest& request) {
   if (!alive()) return EIO;
   bring_receive(request);
   return driver_->post_srq_recv(&srq, request);
-}
-
-// Asks hostnicd for the device's GID table. Returns false if that is to be tried again: others are
-// talking to hostnicd, perhaps for long.
-bool Context::refresh_gids() {
-  const std::unique_lock lock(parts_->control_mutex, std::try_to_lock);
-  if (!lock) return false;
-  const auto answer = parts_->control.call(ControlKind::kListDevices, {}, {});
-  if (answer && answer->payload.size() >= sizeof(DeviceInfo)) gids_.set(answer->as<DeviceInfo>(0));
-  return true;
-}
-
-// The driver's lock is held.
-driver::Why Context::ask_why(const ExplainRequest& request) {
-  return alive() ? parts_->ask_why(request).value_or(driver::Why{}) : driver::Why{};
-}
-
-// Called with the driver's lock: nothing is asked here.
-void Context::owe_line(const driver::OwedLine& line) {
-  parts_->owed.add(line, monotonic_ns());
-  wake_service(*parts_->header);
 }
 
 void Context::abandon_after_fork() {
