@@ -5,7 +5,6 @@
 #include <net/if.h>
 #include <sys/random.h>
 
-#include <algorithm>
 #include <cstdio>
 #include <cstring>
 
@@ -70,27 +69,6 @@ Inquiries::Inquiries(Daemon& daemon) : daemon_(daemon) { daemon_.set_inquiries(t
 
 Inquiries::~Inquiries() { daemon_.set_inquiries(nullptr); }
 
-Inquiries::Question* Inquiries::find(const InquiryKey& key) {
-  const auto found = std::ranges::find_if(
-      questions_, [&](const Question& each) { return each.used && each.key == key; });
-  return found == questions_.end() ? nullptr : &*found;
-}
-
-// A free place, or that of the answer which is the oldest; null: there is none, or that client has
-// its share. Whoever does not come again has given up.
-Inquiries::Question* Inquiries::place_for(const InquiryKey& key, TimeNs now_ns) {
-  Question* place = nullptr;
-  size_t of_client = 0;
-  for (Question& each : questions_) {
-    const bool is_open =
-        each.used && each.result.state == State::kAsking && now_ns - each.asked_ns < 2 * kSilentNs;
-    if (is_open && each.key.client_id == key.client_id) ++of_client;
-    if (is_open || (place != nullptr && !place->used)) continue;
-    if (!each.used || place == nullptr || each.asked_ns < place->asked_ns) place = &each;
-  }
-  return of_client >= kQuestionsEach ? nullptr : place;
-}
-
 // Whether the kernel has asked for the host's link address, and nobody has answered.
 bool Inquiries::asks_in_vain(const NicInstance& nic, const InquiryKey& key) {
   if (nic.network == nullptr || !nic.network->has_kernels_address()) return false;
@@ -100,35 +78,32 @@ bool Inquiries::asks_in_vain(const NicInstance& nic, const InquiryKey& key) {
          KernelNeighbours::Known::kYes;
 }
 
-// Sends what is due, and gives up who does not answer.
+// Nobody has answered: what the network says of that.
+void Inquiries::give_up(NicInstance& nic, Question& question, TimeNs now_ns) {
+  Ways& ways = ways_[book_.index_of(question)];
+  InquiryResult& result = question.result;
+  result.roce_error = ways.roce.error();
+  result.discard_error = ways.discard.error();
+  // Its answer to ARP would have come by now; TCP waits for three seconds.
+  if (result.discard_error == 0 && result.roce_error == 0 && !question.is_padded() &&
+      asks_in_vain(nic, question.key))
+    result.discard_error = EHOSTUNREACH;
+  InquiryBook::settle(question, InquiryResult::State::kSilent, now_ns);
+  ways = {};
+}
+
+// Does what is due.
 void Inquiries::go_on(NicInstance& nic, Question& question, TimeNs now_ns) {
-  const bool is_padded = question.key.datagram_bytes > cm::kMadBytes;
-  const uint64_t asked_for_ns = now_ns - question.asked_ns;
-  if (asked_for_ns >= (is_padded ? kLongSilentNs : kSilentNs)) {
-    question.result.state = State::kSilent;
-    question.result.roce_error = question.roce.error();
-    question.result.discard_error = question.discard.error();
-    // Its answer to ARP would have come by now; TCP waits for three seconds.
-    if (question.result.discard_error == 0 && question.result.roce_error == 0 && !is_padded &&
-        asks_in_vain(nic, question.key))
-      question.result.discard_error = EHOSTUNREACH;
-    question.settled_ns = now_ns;
-    question.roce = {};
-    question.discard = {};
-    return;
-  }
-  if (asked_for_ns >= kProbeNs && !question.is_probed) {
-    question.is_probed = true;
-    probe(nic, question.key, question.roce, PathProbe::Kind::kDatagram, wire::kRoceUdpPort);
-  }
-  if (now_ns < question.next_ns || question.attempts == kAttempts) return;
-  question.next_ns = now_ns + (kFirstPauseNs << question.attempts);
-  // A host that has not answered so often may not be there: its kernel is asked.
-  if (++question.attempts == kAttempts && !is_padded)
-    probe(nic, question.key, question.discard, PathProbe::Kind::kHandshake,
-          PathProbe::kDiscardPort);
+  const InquiryBook::Due due = InquiryBook::due(question, now_ns);
+  if (due.is_given_up) return give_up(nic, question, now_ns);
+  Ways& ways = ways_[book_.index_of(question)];
+  if (due.datagram)
+    probe(nic, question.key, ways.roce, PathProbe::Kind::kDatagram, wire::kRoceUdpPort);
+  if (due.handshake)
+    probe(nic, question.key, ways.discard, PathProbe::Kind::kHandshake, PathProbe::kDiscardPort);
+  if (!due.question) return;
   const cm::Inquiry inquiry =
-      inquiry_of(question.key, question.transaction_id, question.request_id);
+      inquiry_of(question.key, question.numbers.transaction_id, question.numbers.request_id);
   Nic* const sender = nic.nic.get();
   nic.lcore->post([sender, own = question.key.own, peer = question.key.peer, inquiry] {
     sender->send_inquiry(own, peer, inquiry);
@@ -150,23 +125,13 @@ void Inquiries::probe(const NicInstance& nic, const InquiryKey& key, PathProbe& 
 InquiryResult Inquiries::ask(NicInstance& nic, const InquiryKey& key) {
   const TimeNs now_ns = monotonic_now_ns();
   const std::lock_guard lock(mutex_);
-  Question* question = find(key);
-  if (question != nullptr && question->result.state != State::kAsking &&
-      now_ns - question->settled_ns < kFreshNs)
-    return question->result;
-  const bool is_stale = question == nullptr || question->result.state != State::kAsking ||
-                        now_ns - question->asked_ns >= kFreshNs;
-  if (is_stale) {
-    if (question == nullptr) question = place_for(key, now_ns);
-    if (question == nullptr) return {};
-    *question = {};
-    question->used = true;
-    question->key = key;
-    question->transaction_id = random_number();
-    question->request_id = static_cast<uint32_t>(random_number());
-    question->asked_ns = question->next_ns = now_ns;
-    question->result.state = State::kAsking;
-  }
+  const auto draw = [] {
+    return InquiryBook::Numbers{random_number(), static_cast<uint32_t>(random_number())};
+  };
+  bool is_new = false;
+  Question* const question = book_.open(key, now_ns, draw, is_new);
+  if (question == nullptr) return {};
+  if (is_new) ways_[book_.index_of(*question)] = {};
   go_on(nic, *question, now_ns);
   return question->result;
 }
@@ -179,20 +144,16 @@ bool Inquiries::receive(NicInstance& nic, const ManagementDatagram& datagram, co
   const auto heard = cm::inquiry_answer_in(mad);
   if (!heard) return false;
   const std::lock_guard lock(mutex_);
-  for (Question& each : questions_) {
-    if (!each.used || each.key.nic != &nic || each.key.own != datagram.to ||
-        each.key.peer != datagram.from || each.transaction_id != heard->answer.transaction_id ||
-        each.request_id != heard->answer.request_id)
-      continue;
-    if (each.result.state != State::kAsking) return true;
-    each.result.state = heard->known ? State::kAnswered : State::kUnknown;
-    each.result.answer = heard->answer;
-    each.settled_ns = monotonic_now_ns();
-    each.roce = {};
-    each.discard = {};
-    return true;
-  }
-  return false;
+  Question* const question = book_.asked(&nic, datagram.to, datagram.from,
+                                         {heard->answer.transaction_id, heard->answer.request_id});
+  if (question == nullptr) return false;
+  if (question->result.state != InquiryResult::State::kAsking) return true;
+  question->result.answer = heard->answer;
+  InquiryBook::settle(
+      *question, heard->known ? InquiryResult::State::kAnswered : InquiryResult::State::kUnknown,
+      monotonic_now_ns());
+  ways_[book_.index_of(*question)] = {};
+  return true;
 }
 
 void Inquiries::answer(NicInstance& nic, const ManagementDatagram& datagram,
