@@ -77,6 +77,7 @@ void write_lab_report(const LabOptions& options, const std::string& directory,
   if (report.title.size() > kLongestTitle) report.title.resize(kLongestTitle);
   report.programs = ask("show dead --json");
   report.errors = ask("show errors --json");
+  report.trace_points = options.trace_points;
   if (auto written = write_report(report); !written)
     fail("lab", fmt::format("--report: {}", written.error()));
 }

@@ -227,6 +227,8 @@ void declare_others(CLI::App& app, Arguments& arguments) {
                          "traced messages (`trace points save`) a table of where their time went");
   report->add_option("-o,--output", arguments.report.output,
                      "the page (default: FILE.html; -: stdout), or the table (default: stdout)");
+  report->add_option("--trace-points", arguments.report.trace_points,
+                     "a trace of the same run's messages, for the page to tell of, too");
   report->add_flag("--json", arguments.report.json, "the page's or table's data alone");
   report
       ->add_option("FILE", arguments.report.input,

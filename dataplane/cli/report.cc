@@ -9,6 +9,7 @@
 
 #include <memory>
 #include <string_view>
+#include <utility>
 
 #include "dataplane/cli/capture_packet.h"
 #include "dataplane/cli/message_report.h"
@@ -95,6 +96,12 @@ Expected<void, std::string> write_report(const ReportOptions& options) {
   ReportData data;
   const auto is_cut = read_capture(input.get(), data);
   if (!is_cut) return Unexpected(fmt::format("{}: {}", options.input, is_cut.error()));
+  std::string times;
+  if (!options.trace_points.empty()) {
+    auto read = report_messages(options.trace_points, /*json=*/true);
+    if (!read) return Unexpected(read.error());
+    times = std::move(*read);
+  }
   const size_t slash = options.input.rfind('/');
   const std::string title = options.title.empty()
                                 ? options.input.substr(slash == std::string::npos ? 0 : slash + 1)
@@ -103,7 +110,8 @@ Expected<void, std::string> write_report(const ReportOptions& options) {
                                          .made_by = fmt::format("hostnic {}", HOSTNIC_VERSION),
                                          .is_cut = *is_cut,
                                          .programs = options.programs,
-                                         .errors = options.errors});
+                                         .errors = options.errors,
+                                         .times = times});
   const std::string text = options.json ? json : page_of(title, json);
   const std::string name = output_of(options);
   const File made(name == "-" ? nullptr : fopen(name.c_str(), "wbe"));
@@ -138,7 +146,11 @@ bool is_directory(const std::string& path) {
 }  // namespace
 
 int run_report(const ReportOptions& options) {
-  if (is_directory(options.input)) return report_directory(options);
+  if (is_directory(options.input)) {
+    if (!options.trace_points.empty())
+      return fail("report", options.input + " is a trace itself: --trace-points is for captures");
+    return report_directory(options);
+  }
   if (auto written = write_report(options); !written) return fail("report", written.error());
   return 0;
 }

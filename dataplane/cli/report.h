@@ -14,6 +14,8 @@ struct ReportOptions {
   std::string output;  // empty: the input's name with .html; "-": stdout
   bool json = false;   // the page's data instead of the page
   std::string title;   // empty: the input's name
+  // A trace of messages of the same run (`trace points save`): the page has a part about it then.
+  std::string trace_points;
   std::string programs;  // JSON of `show dead`; empty: nothing is known
   std::string errors;    // JSON of `show errors`; empty: nothing is known
 };

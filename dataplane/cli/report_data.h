@@ -70,6 +70,7 @@ class ReportData {
     bool is_cut = false;   // the file ends within a block
     std::string programs;  // JSON of `show dead`; empty: nothing is known
     std::string errors;    // JSON of `show errors`; empty: nothing is known
+    std::string times;     // JSON of MessageTimes; empty: no messages were traced
   };
   // The report's data as JSON; docs/operate.md, "Report", says what is shown. After
   // finish().

@@ -163,6 +163,7 @@ std::string ReportData::to_json(const Facts& facts) const {
   // These come from hostnicd as JSON.
   if (!facts.programs.empty()) json.line().key("programs").raw(facts.programs);
   if (!facts.errors.empty()) json.line().key("errors").raw(facts.errors);
+  if (!facts.times.empty()) json.line().key("times").raw(facts.times);
   json.end_object().line();
   return json.take();
 }

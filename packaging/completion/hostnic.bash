@@ -121,7 +121,7 @@ _hostnic() {
       ;;
     metrics) options+=" --socket --prometheus" ;;
     report)
-      options+=" -o --output --json"
+      options+=" -o --output --json --trace-points"
       [[ $cur != -* ]] && _filedir pcapng && return
       ;;
     devices) options+=" --socket" ;;

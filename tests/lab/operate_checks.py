@@ -260,7 +260,8 @@ def report_of(hostnic, directory, seed, impair, *command, port=18811):
               *(["127.0.0.1"] if side else [])] for side in (0, 1)]
     words = [sys.executable, str(pair), "--port", str(port), *map(str, sides[0]), "----", *map(str, sides[1])]
     script = f"\"$@\" && {hostnic} ctl --json show counters > {counters}"
-    run(hostnic, "lab", "-q", "--seed", seed, "--impair", impair, "--report", page, "--", "sh", "-c", script, "sh", *words)
+    run(hostnic, "lab", "-q", "--seed", seed, "--impair", impair, "--report", page, "--trace-points",
+        Path(directory) / "trace", "--", "sh", "-c", script, "sh", *words)
     return page, json.loads(counters.read_text())
 
 
@@ -295,6 +296,9 @@ def check_report(hostnic, seed):
         assert sum(data["over_time"]["good_bytes"]) == 40 * 16384, data["over_time"]
         assert sum(data["over_time"]["lost"]) == len(lost), data["over_time"]
         assert all(arrow["received"] >= arrow["sent"] for arrow in arrows if not arrow["flags"] & (LOST | 64)), "backwards"
+        times = data["times"]
+        assert times["messages"] == times["complete"] == 40 and len(times["slowest"]) == 10, times
+        assert [each["to"] for each in times["segments"]][-1] == "polled", times
         programs = {(qp["program"], qp["nic"]) for qp in data["programs"]}
         assert {("ib_send_bw", "hnic0"), ("ib_send_bw", "hnic1")} <= programs, programs
         print(f"the page agrees with the counters: {len(arrows)} packets, {len(lost)} lost, {again} sent again")

@@ -55,7 +55,8 @@ class Report : public ::testing::Test {
   }
   std::string json() {
     data_.finish();
-    return data_.to_json({.title = "t", .made_by = "hostnic", .programs = {}, .errors = {}});
+    return data_.to_json(
+        {.title = "t", .made_by = "hostnic", .programs = {}, .errors = {}, .times = times_});
   }
   // The text behind a member's name, up to the end of its line.
   std::string part(const std::string& name) {
@@ -64,6 +65,7 @@ class Report : public ::testing::Test {
     return at == std::string::npos ? "" : all.substr(at, all.find('\n', at) - at);
   }
   ReportData data_;
+  std::string times_;  // JSON about traced messages
 };
 
 using ::testing::Test;
@@ -241,6 +243,12 @@ std::string example_file() {
                      .comment = "sent"});
   writer.add_statistics({.interface = 0, .received = 9, .dropped = 4, .comment = "tx_packets 1"});
   return writer.buffer();
+}
+
+TEST_F(Report, HasTheTimesOfTracedMessagesWhereThereAreAny) {
+  EXPECT_EQ(json().find("\"times\""), std::string::npos);
+  times_ = R"({"messages":3,"segments":[]})";
+  EXPECT_NE(json().find(R"("times":{"messages":3,"segments":[]})"), std::string::npos);
 }
 
 TEST(PcapngReader, ReadsWhatTheWriterWrites) {
