@@ -77,6 +77,9 @@ def probe_cases(user):
     yield doctor("all is fine", "", [r"^fine  UDP 4791", r"^fine  host +10\.77\.0\.1 is hostnic \d",
                                      r"^fine  transport +native", r"^fine  path MTU +1024"], 0)
     yield doctor("a larger MTU", "", [r"^fine  path MTU +4096"], 0, ["--mtu", "9000"])
+    yield doctor("an address of IPv6", "".join(f"hostnic on {host} -- ip -6 addr add fd00:77::{host}/64 dev eth0 nodad; "
+                                               for host in (1, 2)) + "sleep 2; ",
+                 [r"^fine  UDP 4791 +packets to \[?fd00:77::1\]? and answers pass", r"^fine  path MTU +1024"], 0, to="fd00:77::1")
     yield doctor("nobody is there", "", [r"^TO DO UDP 4791 +no host answers at 10\.77\.0\.99"], 1, to="10.77.0.99")
     yield doctor("another transport", "", [r"^TO DO transport +hnic0 speaks roce to 10\.77\.0\.1, which speaks hostnic"], 1,
                  UNEQUAL)

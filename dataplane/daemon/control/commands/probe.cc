@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include <array>
+#include <optional>
 
 #include "dataplane/daemon/control/commands/commands.h"
 #include "dataplane/daemon/control/commands/nic_argument.h"
@@ -31,23 +32,28 @@ std::string to_do(const char* subject, const std::string& text) {
 
 // What was found out by datagrams of each size.
 struct Found {
-  Ipv4Address peer{};
+  Ipv4Address own{}, peer{};
   std::string host;
   InquiryResult first;  // of the smallest
   uint32_t largest_bytes = 0, tried_bytes = 0;
   bool is_asking = false;
 };
 
+// From an own address to a host, by their numbers.
+struct Way {
+  Ipv4Address own{}, peer{};
+};
+
 // Each user has a share of the questions, beside programs' by their numbers.
-Found ask_all(Inquiries& inquiries, NicInstance& nic, Ipv4Address peer, uint32_t uid) {
+Found ask_all(Inquiries& inquiries, NicInstance& nic, const Way& way, uint32_t uid) {
   const NicSettings& settings = nic.plan.settings;
-  Found found{.peer = peer, .host = host_name(nic, peer)};
+  Found found{.own = way.own, .peer = way.peer, .host = host_name(nic, way.peer)};
   for (const uint32_t bytes : kSizes) {
     if (bytes > settings.mtu_bytes) break;
     const InquiryResult result = inquiries.ask(nic, {.nic = &nic,
                                                      .client_id = uid | uint32_t{1} << 31,
-                                                     .own = settings.own_for(peer),
-                                                     .peer = peer,
+                                                     .own = way.own,
+                                                     .peer = way.peer,
                                                      .datagram_bytes = bytes});
     if (bytes == kSizes[0]) found.first = result;
     found.is_asking |= result.state == State::kAsking;
@@ -112,17 +118,60 @@ std::string text_of(const NicInstance& nic, const Found& found) {
          transport_line(nic, found) + mtu_line(nic, found);
 }
 
-// The NIC whose network the host is in, else the first one that is on a network.
-NicInstance* nic_towards(Daemon& daemon, Ipv4Address peer) {
-  NicInstance* first = nullptr;
-  for (NicInstance& instance : daemon.nics()) {
-    const NicSettings& settings = instance.plan.settings;
-    if (instance.network == nullptr || is_stand_in(settings.ip)) continue;
-    if (first == nullptr) first = &instance;
-    const uint32_t rest = settings.prefix_length == 0 ? 32 : 32 - settings.prefix_length;
-    if (rest < 32 && raw(settings.ip) >> rest == raw(peer) >> rest) return &instance;
+// The number of a host, held while it is asked about.
+class HeldNumber {
+ public:
+  HeldNumber(AddressBook& book, const Gid& address, uint32_t user)
+      : book_(book), user_(user), number_(book.acquire(address, user)) {}
+  ~HeldNumber() {
+    if (number_) book_.release(*number_, user_);
   }
-  return first;
+  HeldNumber(const HeldNumber&) = delete;
+  HeldNumber& operator=(const HeldNumber&) = delete;
+  const std::optional<Ipv4Address>& number() const { return number_; }
+
+ private:
+  AddressBook& book_;
+  const uint32_t user_;
+  const std::optional<Ipv4Address> number_;
+};
+
+// A NIC that packets to the host may leave by, and from which of its addresses; or the one that has
+// the host's address itself.
+struct Candidate {
+  NicInstance* nic = nullptr;
+  Ipv4Address own{};
+  bool is_host = false;  // the NIC has that address
+  bool is_near = false;  // it is in the network of the NIC's first address
+};
+
+Candidate candidate_of(NicInstance& instance, Ipv4Address peer) {
+  Candidate found{.nic = &instance};
+  instance.lcore->run_on([&] {
+    const NicSettings& settings = instance.nic->settings();
+    found.is_host = settings.is_own(peer);
+    found.own = settings.own_for(peer);
+    found.is_near = same_network(settings.address_of(settings.ip), settings.address_of(peer),
+                                 settings.prefix_length + (is_stand_in(settings.ip) ? 0 : 96));
+  });
+  // Nothing leads from one family to the other.
+  if (!found.is_host &&
+      (instance.network == nullptr || is_stand_in(found.own) != is_stand_in(peer)))
+    found.nic = nullptr;
+  return found;
+}
+
+// The NIC that has the address, else that whose network the host is in, else the first one that is
+// on a network.
+Candidate way_towards(Daemon& daemon, Ipv4Address peer) {
+  Candidate best;
+  for (NicInstance& instance : daemon.nics()) {
+    const Candidate found = candidate_of(instance, peer);
+    if (found.is_host) return found;
+    if (found.nic != nullptr && (best.nic == nullptr || (found.is_near && !best.is_near)))
+      best = found;
+  }
+  return best;
 }
 
 CommandResult run_probe(Daemon& daemon, const Asker& asker,
@@ -130,25 +179,29 @@ CommandResult run_probe(Daemon& daemon, const Asker& asker,
   if (args.empty() || args.size() > 2) return usage_error(kProbe);
   const auto gid = parse_gid(args[0]);
   if (!gid) return {EINVAL, fmt::format("\"{}\" is no address", args[0])};
-  const auto peer = ipv4_of(*gid);
-  if (!peer) return {EINVAL, "probe: IPv4 addresses only"};
-  for (const NicInstance& instance : daemon.nics())
-    if (instance.plan.settings.is_own(*peer))
-      return {0, fine("host", fmt::format("{} is {} of this hostnicd", args[0],
-                                          instance.plan.settings.name))};
-  NicInstance* nic = nic_towards(daemon, *peer);
+  if (!ipv4_of(*gid) && !is_ipv6_host(*gid))
+    return {EINVAL, fmt::format("{} is the address of no host", args[0])};
+  const HeldNumber held(daemon.addresses(), *gid, asker.uid);
+  if (!held.number()) return {ENOMEM, "too many hosts are known by their IPv6 addresses"};
+  const Ipv4Address peer = *held.number();
+  Candidate way = way_towards(daemon, peer);
+  if (way.is_host)
+    return {0, fine("host", fmt::format("{} is {} of this hostnicd", args[0],
+                                        way.nic->plan.settings.name))};
   if (args.size() == 2) {
     const auto named = nic_named(daemon, args[1]);
     if (!named) return {EINVAL, named.error()};
-    nic = *named;
+    way = candidate_of(**named, peer);
   }
-  if (nic == nullptr || nic->network == nullptr || daemon.inquiries() == nullptr)
-    return {ENETUNREACH,
-            fmt::format("no NIC of this hostnicd is on a network that leads to {}", args[0])};
-  const Found found = ask_all(*daemon.inquiries(), *nic, *peer, asker.uid);
-  return {0,
-          found.is_asking ? fmt::format("{} is being asked\n", found.host) : text_of(*nic, found),
-          found.is_asking};
+  if (way.nic == nullptr || daemon.inquiries() == nullptr)
+    return {ENETUNREACH, fmt::format("no NIC of this hostnicd is on a network that leads to {}: "
+                                     "none has an {} address there",
+                                     args[0], is_stand_in(peer) ? "IPv6" : "IPv4")};
+  const Found found = ask_all(*daemon.inquiries(), *way.nic, {way.own, peer}, asker.uid);
+  return {
+      0,
+      found.is_asking ? fmt::format("{} is being asked\n", found.host) : text_of(*way.nic, found),
+      found.is_asking};
 }
 
 }  // namespace
