@@ -91,6 +91,7 @@ struct NicShard {
   QpContext* train_qp = nullptr;
   bool answers_first = false;
   DeadQps dead_qps;
+  StrayDatagrams stray_datagrams;
 
   uint32_t turn(TimeNs now_ns);
   bool is_own(Ipv4Address address) const {
@@ -112,6 +113,7 @@ struct NicShard {
   void dispatch_to_group(std::span<QpContext* const> members, const wire::Packet& p,
                          rte_mbuf* packet);
   void refuse_stranger(const wire::Packet& p, Counter why);
+  void refuse_unheard(QpContext* qp, const wire::Packet& p);
   wire::Dialect dialect_for(const wire::Packet& p);
   bool begin_train(rte_mbuf* packet, bool has_icrc);
   bool receive_bundle(rte_mbuf* bundle);

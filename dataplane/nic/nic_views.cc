@@ -88,4 +88,6 @@ KeyView NicViews::key(const AccessScope& scope, uint32_t key, uint64_t va, uint6
 
 std::vector<PeerView> NicViews::peers() const { return shard_.management.peers().view(shard_.now); }
 
+StrayDatagrams NicViews::stray_datagrams() const { return shard_.stray_datagrams; }
+
 }  // namespace hostnic

@@ -38,6 +38,8 @@ class NicViews {
   // What keeps a queue pair's peer (`is_remote`), or its own requests, from memory by a key.
   KeyView key(const AccessScope& scope, uint32_t key, uint64_t va, uint64_t length_bytes,
               uint32_t access, bool is_remote) const;
+  // Datagrams for queue pairs that there are not.
+  StrayDatagrams stray_datagrams() const;
   // What is known of what hosts speak: `show peers`.
   std::vector<PeerView> peers() const;
 

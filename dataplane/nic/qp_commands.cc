@@ -105,6 +105,7 @@ int NicShard::modify_qp(QpContext& qp, const ModifyQpCommand& command) {
     case QpState::kReset:
       quiesce_qp(qp);
       clear_status(*qp.status);  // receives posted from now on count from 0
+      qp.drops = {};
       break;
     case QpState::kErr:
       if (command.peer_silent != 0 && qp.type != QpType::kUd)
@@ -113,6 +114,7 @@ int NicShard::modify_qp(QpContext& qp, const ModifyQpCommand& command) {
       break;
     case QpState::kRtr:
       if (const int error = connect_qp(qp, command); error != 0) return error;
+      qp.drops = {};
       break;
     case QpState::kRts:
       if (from == QpState::kRtr) {

@@ -115,6 +115,16 @@ void NicShard::refuse_stranger(const wire::Packet& p, Counter why) {
     counters.add(why);
 }
 
+// A packet for a queue pair that there is not (`qp` is null), or that does not listen.
+[[gnu::cold, gnu::noinline]] void NicShard::refuse_unheard(QpContext* qp, const wire::Packet& p) {
+  refuse_stranger(p, Counter::rx_unknown_qp);
+  if (qp != nullptr) {
+    if (qp->state < QpState::kRtr) qp->drops.note(SilentDrop::kNotConnected, p, qp->recv_next_sn);
+  } else if (wire::service_of(p.opcode) == wire::Service::kDatagram) {
+    stray_datagrams = {stray_datagrams.count + 1, raw(p.dest_qpn), p.src_ip};
+  }
+}
+
 // Looks up the QP of a packet that does not continue the previous one's segment train.
 [[gnu::always_inline]] inline void NicShard::dispatch_first(const wire::Packet& p,
                                                             rte_mbuf* packet) {
@@ -124,13 +134,14 @@ void NicShard::refuse_stranger(const wire::Packet& p, Counter why) {
   const bool listens = qp != nullptr && qp->state >= QpState::kRtr &&
                        (qp->state != QpState::kErr || (qp->fatal && !answer));
   if (!listens) {
-    if (!management.receive(p, packet)) refuse_stranger(p, Counter::rx_unknown_qp);
+    if (!management.receive(p, packet)) refuse_unheard(qp, p);
   } else if (wire::service_of(p.opcode) != service_of(qp->type)) {
     counters.add(Counter::rx_wrong_service);
   } else {
     transports.with(
         *qp, [&](auto& transport) __attribute__((always_inline)) {
           if (unlikely(!transport.is_from_peer(*qp, p, answer))) {
+            qp->drops.note(SilentDrop::kNotOfPeer, p, qp->recv_next_sn);
             refuse_stranger(p, Counter::rx_wrong_tag);
           } else if (transport.receive(*qp, p, packet)) {
             train_qp = qp;

@@ -117,6 +117,14 @@ QpView view_of(const NicShard& nic, const QpContext& qp) {
              nic.transports.with(
                  qp, [&](const auto& transport) { return transport.answer_rate(qp, nic.now); }),
              view);
+  view.drops = qp.drops;
+  if (const RefusedRequest& dropped = qp.drops.packet; qp.drops.last == SilentDrop::kAccess)
+    view.drop_fault = view_key(nic, qp.scope(),
+                               {.key = dropped.key,
+                                .va = dropped.va,
+                                .length_bytes = dropped.length_bytes,
+                                .access = kAccessRemoteWrite,
+                                .is_remote = true});
   view.refused_its_peer = qp.fatal;
   if (!qp.fatal) return view;
   view.refused_code = qp.fatal_code;

@@ -120,6 +120,8 @@ struct QpView {
   RefusedRequest refused;
   uint64_t refused_receive_bytes = 0;  // room of the receive that was next then
   KeyView refused_receive_fault;       // and what is wrong with its memory
+  SilentDrops drops;
+  KeyView drop_fault;  // why a WRITE of these was dropped
   AccessScope scope() const { return {client_id, pd, access, qpn}; }
   // Packets of requests that have left and are not acknowledged.
   uint32_t outstanding() const { return (transmitted - una) & Psn::kMask; }

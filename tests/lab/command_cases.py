@@ -62,8 +62,8 @@ def refused_cases(build, scratch):
 
 # Calls that a test of the conformance suite makes and has refused, and the line that says why.
 REASONS = {
-    "no GRH": ("States.RtrWithoutAGrhIsRefused", r"ibv_modify_qp: QP \d+: no GRH: .*ibv_rc_pingpong: -g 0.*EINVAL"),
-    "too much inline data": ("Queues.InlineDataBeyondTheLimit", r"ibv_post_send: QP \d+: inline \d+, \d+ granted"),
+    "no GRH": ("States.RtrWithoutAGrhIsRefused", r"ibv_modify_qp: QP 0x\w+: no GRH: .*ibv_rc_pingpong: -g 0.*EINVAL"),
+    "too much inline data": ("Queues.InlineDataBeyondTheLimit", r"ibv_post_send: QP 0x\w+: inline \d+, \d+ granted"),
     "a full send queue": ("Queues.SendQueueTakesWhatWasGrantedAndNoMore", r"send queue of \d+ full.*ENOMEM"),
 }
 

@@ -43,6 +43,16 @@ CALLS = {
     "no-such-port": r"port_num 2: there is port 1",
     "mtu-beyond-the-port": r"path_mtu",
     "nobody-at-gid": r"ibv_modify_qp: .*127\.77\.0\.77",
+    "cq-of-other-device": r"ibv_create_qp: send_cq is of another device, or destroyed \(ENOENT\)",
+    "channel-of-other-device": r"ibv_create_cq: the completion channel is of another device",
+    "channel-in-use": r"ibv_destroy_comp_channel: in use by 1 completion queue \(EBUSY\)",
+    "srq-in-use": r"ibv_destroy_srq: in use by 1 queue pair \(EBUSY\)",
+    "srq-limit-beyond": r"ibv_modify_srq: srq_limit is 100, and the queue has 16 entries",
+    "cq-resized-below": r"ibv_resize_cq: 8 completions wait there, or are due, and 2 entries are asked for",
+    "group-of-rc": r"ibv_attach_mcast: QP 0x\w+: the queue pair is not of type UD",
+    "window-of-type-1": r"ibv_post_send: QP 0x\w+: the window is of type 1: .*IBV_WR_BIND_MW those of type 2",
+    "negative-elements": r"num_sge is -1",
+    "peer-qpn-0": r"dest_qp_num is 0, which is no program's queue pair",
 }
 FAILURES = {
     "wrong-rkey": r"WRITE of 8 bytes .*failed: remote access error.*rkey {key} is of no region of hnic1",
@@ -73,6 +83,7 @@ FAILURES = {
     "peer-in-reset": r"QP {peer} of hnic1 is in RESET",
     "peer-in-init": r"QP {peer} of hnic1 is in INIT",
     "peer-of-another": r"QP {peer} of hnic1 names QP 0x991334 as its peer",
+    "mtu-of-a-read": r"READ .*failed: bad response error.*: path MTU 256 here, 1024 at QP 0x\w+ of hnic1",
     "other-type": r"QP {peer} of hnic1 is of type UC, and this one of type RC",
     "peer-killed": r"QP 0x\w+ of hnic1 is gone: .*\(pid {decimal_pid}\) ended, or was killed",
 }
@@ -84,8 +95,25 @@ WAITS = {
     "unsignalled": r"1 .*unsignalled",
     "not-armed": r"1 completion.*not armed|not armed.*1 completion",
     "nobody-sends": r"QP 0x\w+ of hnic0, its peer, has sent nothing|QP 0x\w+ of hnic1, its peer, has sent nothing",
-    "wrong-qkey": r"Q_Key",
+    "wrong-qkey": r"1 datagram for it came with another Q_Key \(0x2222\) than its own, 0x11111111",
+    "ud-no-room-for-grh": r"a datagram of 64 bytes was dropped: .*\(GRH\), so 104 are needed, and the receive has room for 64",
+    "ud-wrong-qpn": r"hnic1 has dropped 1 datagram for queue pairs that it does not have, .*for QP {wrong}",
+    "ud-no-receive": r"nothing has come for [\d.]+ s: 1 message for it was dropped, since no receive was posted",
+    "ud-in-init": r"1 packet for it was dropped, since it is in INIT",
+    "uc-wrong-psn": r"requests of QP 0x\w+ of hnic0, its peer, begin at PSN 5000 .*expected from 1000 on",
+    "uc-wrong-rkey": r"a WRITE to it was dropped: rkey {key} is of no region of hnic1",
+    "uc-receive-too-short": r"a message was dropped: it is longer than its receive, which has room for 16 bytes",
+    "uc-mtu-of-both-ends": r"packets have 256 bytes, and its path MTU is 1024: both ends must agree",
+    "solicited-only": r"1 completion has been there .*armed for solicited ones only",
+    "event-not-acknowledged": r"ibv_destroy_cq waits until ibv_ack_cq_events has acknowledged all events: 1 were taken, 0 are acknowledged",
 }
+# What the wire does to a WRITE that nothing is wrong with.
+WIRES = {
+    "corrupt 100%": r"WRITE .*failed: .*lost on the way; \d+ came to hnic1 with a wrong ICRC: the wire corrupts them",
+    "drop 100%": r"WRITE .*failed: .*lost on the way; on purpose, \d+ of those to hnic1 were dropped",
+}
+# It would stand still for ever, and SIGALRM ends it.
+STANDS_STILL = {"event-not-acknowledged"}
 
 
 def says(pattern):
@@ -109,5 +137,11 @@ def mistake_cases(maker):
     summary = r"^hostnic lab: \d+ packets; the impairment hit nothing; .*; 1 requests refused$"
     yield Case("a lab sums up what happened", lab, 30, True, lambda output: (
         None if re.search(summary, output, re.MULTILINE) else "no summary"))
+    for wire, pattern in WIRES.items():
+        yield Case(f"names the trouble of the wire: {wire}", maker.lab(["--impair", wire], [maker.apps / PROGRAM, "writes"]), 30,
+                   True, says(pattern))
     for name, pattern in {**CALLS, **FAILURES, **WAITS}.items():
-        yield Case(f"names the mistake: {name}", maker.lab([], [maker.apps / PROGRAM, name]), 30, True, says(pattern))
+        command = [maker.apps / PROGRAM, name]
+        if name in STANDS_STILL:
+            command = ["sh", "-c", f"{maker.apps / PROGRAM} {name}; test $? = 142"]
+        yield Case(f"names the mistake: {name}", maker.lab([], command), 30, True, says(pattern))

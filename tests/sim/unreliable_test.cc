@@ -113,6 +113,34 @@ TEST(Unreliable, Rule36_UcErrorsAreSilent) {
   EXPECT_EQ(pair.far_counter(Counter::nak_sent), 0u);
 }
 
+// Whoever asks why nothing comes is told.
+TEST(Unreliable, Rule36_WhatWasDroppedLastIsRemembered) {
+  Pair pair(uc());
+  const auto drops = [&] { return pair.far->host->nic().views().qp(pair.far->qpn())->drops; };
+  const auto send = [&](size_t bytes) {
+    pair.post(SendOp::kSend, 1, pair.at(0, bytes));
+    pair.sent(1);
+    pair.world.run_for(kMillisecond);
+  };
+  EXPECT_EQ(drops().last, SilentDrop::kNone);
+  send(100);
+  EXPECT_EQ(drops().last, SilentDrop::kNoReceive);
+  send(100);
+  EXPECT_EQ(drops().count, 2u);
+  ASSERT_EQ(pair.post_receive(1, 0, kMtu), 0);
+  send(2 * kMtu);
+  EXPECT_EQ(drops().last, SilentDrop::kTooLong);
+  EXPECT_EQ(drops().count, 1u);
+  EXPECT_EQ(drops().room_bytes, uint64_t{kMtu});
+  pair.post_to(SendOp::kWrite, 3, pair.at(0, 64), pair.remote.address(), /*key=*/0x12345);
+  pair.sent(1);
+  pair.world.run_for(kMillisecond);
+  EXPECT_EQ(drops().last, SilentDrop::kAccess);
+  const auto fault = pair.far->host->nic().views().qp(pair.far->qpn())->drop_fault;
+  EXPECT_EQ(fault.fault, KeyFault::kUnknown);
+  EXPECT_EQ(fault.key, 0x12345u);
+}
+
 // Also where there is nothing to write, and the receive of immediate data stays.
 TEST(Unreliable, Rule36_UcWritesNeedTheRightOfTheQueuePair) {
   QpSettings qp = uc();

@@ -1,11 +1,17 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "verbs-shim/abi/async_event.h"
 
+#include <time.h>
+
+#include <algorithm>
+#include <cerrno>
+
 #include "verbs-shim/abi/context_table.h"
 #include "verbs-shim/abi/exports.h"
 #include "verbs-shim/abi/limits.h"
 #include "verbs-shim/abi/real_verbs.h"
 #include "verbs-shim/abi/registry.h"
+#include "verbs-shim/base/explanation.h"
 
 namespace hostnic::abi {
 namespace {
@@ -125,6 +131,25 @@ void watch_async_events(ContextObject& context) {
 void forget_async_events(ContextObject& context, uint64_t object_id) {
   context.async_events.remove_if(
       [object_id](uint64_t record) { return (record & kIdMask) == object_id; });
+}
+
+void wait_until_acknowledged(const char* call, pthread_mutex_t& mutex, pthread_cond_t& cond,
+                             std::initializer_list<EventTally> tallies) {
+  const auto open = [&] {
+    return std::ranges::find_if(
+        tallies, [](const EventTally& tally) { return *tally.acknowledged != tally.taken; });
+  };
+  timespec until{};
+  clock_gettime(CLOCK_REALTIME, &until);  // the condition's clock
+  ++until.tv_sec;
+  pthread_mutex_lock(&mutex);
+  while (open() != tallies.end() && pthread_cond_timedwait(&cond, &mutex, &until) != ETIMEDOUT) {
+  }
+  if (const auto tally = open(); tally != tallies.end())
+    explain("%s waits until %s has acknowledged all events: %u were taken, %u are acknowledged",
+            call, tally->acknowledged_by, tally->taken, *tally->acknowledged);
+  while (open() != tallies.end()) pthread_cond_wait(&cond, &mutex);
+  pthread_mutex_unlock(&mutex);
 }
 
 }  // namespace hostnic::abi

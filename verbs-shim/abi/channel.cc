@@ -4,6 +4,7 @@
 #include "verbs-shim/abi/exports.h"
 #include "verbs-shim/abi/real_verbs.h"
 #include "verbs-shim/abi/registry.h"
+#include "verbs-shim/base/refusal.h"
 
 namespace hostnic::abi {
 namespace {
@@ -61,6 +62,7 @@ void destroy_channel_object(ChannelObject& channel) { delete &channel; }
 
 }  // namespace hostnic::abi
 
+using namespace hostnic;
 using namespace hostnic::abi;
 
 HOSTNIC_VERB ibv_comp_channel* ibv_create_comp_channel(ibv_context* context) {
@@ -81,6 +83,9 @@ HOSTNIC_VERB int ibv_destroy_comp_channel(ibv_comp_channel* channel) {
     if (claimed == 0) remove_object(channel);
   }
   if (claimed == kNotOurs) return real.foreign(channel);
+  if (claimed == EBUSY)
+    return refuse_in_use("ibv_destroy_comp_channel", 0, static_cast<size_t>(channel->refcnt),
+                         "completion queue");
   if (claimed != 0) return fail(claimed);
   destroy_channel_object(*object_of(channel));
   return 0;

@@ -3,7 +3,6 @@
 #include "verbs-shim/abi/cq.h"
 
 #include <algorithm>
-#include <cstdio>
 
 #include "verbs-shim/abi/async_event.h"
 #include "verbs-shim/abi/context_table.h"
@@ -33,7 +32,8 @@ int check(ContextObject& context, const ibv_cq_init_attr_ex& attr) {
   if (attr.cqe == 0 || attr.cqe > kMaxCqe) return refuse({Reason::kCqEntries, attr.cqe, kMaxCqe});
   if (attr.comp_vector >= static_cast<uint32_t>(kCompletionVectors))
     return refuse({Reason::kCompletionVector, attr.comp_vector, kCompletionVectors});
-  if (attr.channel != nullptr && !is_live_in(Kind::kChannel, attr.channel, &context)) return ENOENT;
+  if (attr.channel != nullptr && !is_live_in(Kind::kChannel, attr.channel, &context))
+    return refuse({.reason = Reason::kNotOfDevice, .text = "the completion channel"});
   if (attr.comp_mask & IBV_CQ_INIT_ATTR_MASK_PD) {
     if (!is_live_in(Kind::kPd, attr.parent_domain, &context)) return ENOENT;
     if (parent_domain_of(attr)->extended == nullptr)
@@ -90,11 +90,9 @@ void wait_until_acknowledged(CqObject& cq) {
     comp_events = cq.comp_events_taken;
     async_events = cq.async_events_taken;
   }
-  pthread_mutex_lock(&cq.mutex);
-  while (cq.comp_events_completed != comp_events || cq.async_events_completed != async_events) {
-    pthread_cond_wait(&cq.cond, &cq.mutex);
-  }
-  pthread_mutex_unlock(&cq.mutex);
+  abi::wait_until_acknowledged("ibv_destroy_cq", cq.mutex, cq.cond,
+                               {{"ibv_ack_cq_events", comp_events, &cq.comp_events_completed},
+                                {"ibv_ack_async_event", async_events, &cq.async_events_completed}});
 }
 
 }  // namespace
@@ -172,7 +170,11 @@ using namespace hostnic::abi;
   if (!is_ours(Kind::kContext, context)) {
     return real.foreign(context, cqe, cq_context, channel, comp_vector);
   }
-  if (cqe <= 0 || comp_vector < 0) return fail_null(EINVAL);
+  if (cqe <= 0) {
+    return fail_null(
+        refuse_call("ibv_create_cq", 0,
+                    {Reason::kCqEntries, static_cast<uint32_t>(std::max(cqe, 0)), kMaxCqe}));
+  }
   ibv_cq_init_attr_ex attr{};
   attr.cqe = static_cast<uint32_t>(cqe);
   attr.cq_context = cq_context;
@@ -194,15 +196,18 @@ HOSTNIC_VERB int ibv_resize_cq(ibv_cq* cq, int cqe) {
   if (!is_ours(Kind::kCq, cq)) return real.foreign(cq, cqe);
   if (int error = check_handle(Kind::kCq, cq)) return fail(error);
   if (cqe <= 0 || static_cast<uint32_t>(cqe) > kMaxCqe) {
-    refuse({Reason::kCqEntries, static_cast<uint32_t>(std::max(cqe, 0)), kMaxCqe});
-    tell_refusal("ibv_resize_cq", 0, EINVAL);
-    return fail(EINVAL);
+    return refuse_call("ibv_resize_cq", 0,
+                       {Reason::kCqEntries, static_cast<uint32_t>(std::max(cqe, 0)), kMaxCqe});
   }
   CqObject* object = object_of(cq);
   if (is_unusable(*object->owner)) return fail(EIO);
   try {
-    if (int error = object->owner->driver->resize_cq(*object->cq, static_cast<uint32_t>(cqe)))
-      return fail(error);
+    const int error = object->owner->driver->resize_cq(*object->cq, static_cast<uint32_t>(cqe));
+    if (error == EINVAL) {
+      return refuse_call("ibv_resize_cq", 0,
+                         {Reason::kCqHolds, object->cq->held(), static_cast<uint32_t>(cqe)});
+    }
+    if (error != 0) return fail(error);
   } catch (const std::bad_alloc&) {
     return fail(ENOMEM);
   }
@@ -224,18 +229,15 @@ HOSTNIC_VERB int ibv_destroy_cq(ibv_cq* cq) {
   if (claimed != 0) {
     if (claimed == EBUSY) {
       // A queue pair may use it for both, sends and receives.
-      int count = 0;
+      size_t count = 0;
       {
         const ObjectLock lock = lock_objects();
         for (void* qp : objects_of(Kind::kQp, object->owner)) {
           const auto* user = static_cast<const ibv_qp*>(qp);
-          count += user->send_cq == cq || user->recv_cq == cq ? 1 : 0;
+          if (user->send_cq == cq || user->recv_cq == cq) ++count;
         }
       }
-      char users[48];
-      snprintf(users, sizeof users, "%d queue pair%s", count, count == 1 ? "" : "s");
-      refuse({.reason = Reason::kInUse, .text = users});
-      tell_refusal("ibv_destroy_cq", 0, EBUSY);
+      return refuse_in_use("ibv_destroy_cq", 0, count, "queue pair");
     }
     return fail(claimed);
   }

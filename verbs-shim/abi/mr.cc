@@ -228,9 +228,21 @@ HOSTNIC_VERB int ibv_rereg_mr(ibv_mr* mr, int flags, ibv_pd* pd, void* address, 
   }
   if (int error = check_handle(Kind::kMr, mr)) return rereg_error(error);
   MrObject* object = object_of(mr);
-  if (!valid_rereg(flags, address, length, access)) return rereg_error(EINVAL);
+  if (!valid_rereg(flags, address, length, access)) {
+    refuse_call("ibv_rereg_mr", 0,
+                {.reason = Reason::kArgument,
+                 .text = "flags and arguments contradict: a translation needs address and length, "
+                         "and access IBV_REREG_MR_CHANGE_ACCESS"});
+    return rereg_error(EINVAL);
+  }
   ibv_pd* new_pd = flags & IBV_REREG_MR_CHANGE_PD ? pd : object->pd;
-  if (acquire_pd(new_pd) != 0) return rereg_error(new_pd == nullptr ? EINVAL : ENOENT);
+  if (acquire_pd(new_pd) != 0) {
+    if (new_pd == nullptr) {
+      refuse_call("ibv_rereg_mr", 0,
+                  {.reason = Reason::kNoObject, .text = "the protection domain to change to"});
+    }
+    return rereg_error(new_pd == nullptr ? EINVAL : ENOENT);
+  }
   int error = EINVAL;  // a PD of another device
   if (object_of(new_pd)->owner == object->owner) {
     error = register_again(*object, flags, new_pd, address, length, access);

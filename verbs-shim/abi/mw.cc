@@ -7,6 +7,7 @@
 #include "verbs-shim/abi/context_table.h"
 #include "verbs-shim/abi/convert.h"
 #include "verbs-shim/abi/registry.h"
+#include "verbs-shim/base/refusal.h"
 
 namespace hostnic::abi {
 namespace {
@@ -50,7 +51,8 @@ ibv_mw* create(ibv_pd* pd, ibv_mw_type type) {
 ibv_mw* alloc_mw(ibv_pd* pd, ibv_mw_type type) {
   const CancellationOff cancellation_off;
   const uint32_t number = number_in(type);
-  if (number != IBV_MW_TYPE_1 && number != IBV_MW_TYPE_2) return fail_null(EINVAL);
+  if (number != IBV_MW_TYPE_1 && number != IBV_MW_TYPE_2)
+    return fail_null(refuse_call("ibv_alloc_mw", 0, {Reason::kWindowType, number}));
   {
     ObjectLock lock = lock_objects();
     if (!is_live(Kind::kPd, pd)) return fail_null(ENOENT);
@@ -89,13 +91,21 @@ int dealloc_mw(ibv_mw* mw) {
 
 int to_bind(const ibv_qp& qp, ibv_mw* mw, ibv_mw_type type, uint32_t rkey,
             const ibv_mw_bind_info& info, driver::SendRequest& request) {
-  if ((info.mw_access_flags & ~(kWindowAccess | kRegionAccess)) != 0) return EINVAL;
-  if (info.mr == nullptr && (info.addr != 0 || info.length != 0)) return EINVAL;
+  if ((info.mw_access_flags & ~(kWindowAccess | kRegionAccess)) != 0)
+    return refuse({Reason::kAccessFlags, info.mw_access_flags});
+  if (info.mr == nullptr && (info.addr != 0 || info.length != 0)) {
+    return refuse({.reason = Reason::kArgument,
+                   .text = "bind_info has an address or a length, and no region"});
+  }
   ObjectLock lock = lock_objects();
   const ContextObject* owner = object_of(qp.context);
   // The handles are not looked at: as on adapters, only calls into the kernel look at them.
-  if (!is_ours_in(Kind::kMw, mw, owner) || mw->type != type) return EINVAL;
-  if (info.mr != nullptr && !is_ours_in(Kind::kMr, info.mr, owner)) return EINVAL;
+  if (!is_ours_in(Kind::kMw, mw, owner))
+    return refuse({.reason = Reason::kArgument, .text = "mw is no window of this device"});
+  if (mw->type != type) return refuse({Reason::kBindType, number_in(mw->type)});
+  if (info.mr != nullptr && !is_ours_in(Kind::kMr, info.mr, owner))
+    return refuse(
+        {.reason = Reason::kArgument, .text = "bind_info.mr is no region of this device"});
   request.op = SendOp::kBindWindow;
   request.rkey = rkey;
   // The program chooses only the low byte of a type 2 window's key, whatever it says.
@@ -113,13 +123,18 @@ int bind_mw(ibv_qp* qp, ibv_mw* mw, ibv_mw_bind* bind) {
   if (!is_ours(Kind::kQp, qp) || !is_ours(Kind::kMw, mw)) return fail(ENOENT);
   driver::SendRequest request;
   const uint32_t key = another_key(mw->rkey);
-  if (int error = to_bind(*qp, mw, IBV_MW_TYPE_1, key, bind->bind_info, request))
+  if (int error = to_bind(*qp, mw, IBV_MW_TYPE_1, key, bind->bind_info, request)) {
+    tell_refusal("ibv_bind_mw", qp->qp_num, error);
     return fail(error);
+  }
   request.wr_id = bind->wr_id;
   request.signalled = bind->send_flags & IBV_SEND_SIGNALED;
   request.fence = bind->send_flags & IBV_SEND_FENCE;
   QpObject& object = *object_of(qp);
-  if (int error = object.owner->driver->post_send(*object.qp, request)) return fail(error);
+  if (int error = object.owner->driver->post_send(*object.qp, request)) {
+    tell_refusal("ibv_bind_mw", qp->qp_num, error);
+    return fail(error);
+  }
   mw->rkey = key;
   return 0;
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Queue pairs: creation, state, destruction.
 #include <cstring>
+#include <utility>
 
 #include "verbs-shim/abi/async_event.h"
 #include "verbs-shim/abi/context_numbers.h"
@@ -20,16 +21,20 @@ namespace {
 // Returns 0, or why there can't be such a queue pair. [registry]
 int check(ContextObject& context, ibv_pd* pd, const ibv_qp_init_attr_ex& attr) {
   if (!qp_type(attr.qp_type)) return refuse({Reason::kQpType, number_in(attr.qp_type)});
-  if (!is_live_in(Kind::kPd, pd, &context)) return ENOENT;
-  if (attr.send_cq == nullptr || attr.recv_cq == nullptr) return EINVAL;
-  if (!is_live_in(Kind::kCq, attr.send_cq, &context)) return ENOENT;
-  if (!is_live_in(Kind::kCq, attr.recv_cq, &context)) return ENOENT;
+  const auto foreign = [](const char* object) {
+    return refuse({.reason = Reason::kNotOfDevice, .text = object});
+  };
+  if (!is_live_in(Kind::kPd, pd, &context)) return foreign("the protection domain");
+  for (const auto& [cq, name] : {std::pair{attr.send_cq, "send_cq"}, {attr.recv_cq, "recv_cq"}}) {
+    if (cq == nullptr) return refuse({.reason = Reason::kNoObject, .text = name});
+    if (!is_live_in(Kind::kCq, cq, &context)) return foreign(name);
+  }
   const ibv_qp_cap& cap = attr.cap;
   if (cap.max_send_wr > kMaxQpWr) return refuse({Reason::kMaxSendWr, cap.max_send_wr, kMaxQpWr});
   if (cap.max_send_sge > kMaxSge) return refuse({Reason::kMaxSendSge, cap.max_send_sge, kMaxSge});
   if (attr.srq != nullptr) {  // with a shared queue the limits for receives don't matter (man
                               // ibv_create_qp)
-    if (!is_live_in(Kind::kSrq, attr.srq, &context)) return ENOENT;
+    if (!is_live_in(Kind::kSrq, attr.srq, &context)) return foreign("srq");
   } else if (cap.max_recv_wr > kMaxQpWr) {
     return refuse({Reason::kMaxRecvWr, cap.max_recv_wr, kMaxQpWr});
   } else if (cap.max_recv_sge > kMaxSge) {
@@ -120,18 +125,15 @@ void wait_until_acknowledged(QpObject& qp) {
     ObjectLock lock = lock_objects();
     taken = qp.async_events_taken;
   }
-  pthread_mutex_lock(&qp.qp_base.mutex);
-  while (qp.qp_base.events_completed != taken) {
-    pthread_cond_wait(&qp.qp_base.cond, &qp.qp_base.mutex);
-  }
-  pthread_mutex_unlock(&qp.qp_base.mutex);
+  abi::wait_until_acknowledged("ibv_destroy_qp", qp.qp_base.mutex, qp.qp_base.cond,
+                               {{"ibv_ack_async_event", taken, &qp.qp_base.events_completed}});
 }
 
 // Destroys the driver's part. Whatever it answers (hostnicd may be gone), the QP is no more.
 void destroy_driver_qp(QpObject& qp) {
   if (qp.owner->abandoned || qp.qp == nullptr) return;
   if (int error = qp.owner->driver->driver().destroy_qp(qp.qp)) {
-    log_debug("ibv_destroy_qp: QP %u: error %d", qp.qp_base.qp_num, error);
+    log_debug("ibv_destroy_qp: QP 0x%x: error %d", qp.qp_base.qp_num, error);
   }
   qp.qp = nullptr;
 }
@@ -149,14 +151,30 @@ ibv_qp* create_qp_ex(ibv_context* context, ibv_qp_init_attr_ex* attr) {
   const CancellationOff cancellation_off;
   constexpr uint32_t kSupportedMask =
       IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_CREATE_FLAGS | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
-  if (attr->comp_mask & ~kSupportedMask) return fail_null(EOPNOTSUPP);
-  if (!(attr->comp_mask & IBV_QP_INIT_ATTR_PD)) return fail_null(EINVAL);
+  if (attr->comp_mask & ~kSupportedMask) {
+    return fail_null(
+        refuse_call("ibv_create_qp_ex", 0,
+                    {.reason = Reason::kNotOffered,
+                     .text = "comp_mask asks for more than PD, CREATE_FLAGS and SEND_OPS_FLAGS"}));
+  }
+  if (!(attr->comp_mask & IBV_QP_INIT_ATTR_PD)) {
+    return fail_null(
+        refuse_call("ibv_create_qp_ex", 0,
+                    {.reason = Reason::kArgument, .text = "comp_mask lacks IBV_QP_INIT_ATTR_PD"}));
+  }
   if ((attr->comp_mask & IBV_QP_INIT_ATTR_CREATE_FLAGS) && attr->create_flags != 0) {
-    return fail_null(EOPNOTSUPP);
+    return fail_null(
+        refuse_call("ibv_create_qp_ex", 0,
+                    {.reason = Reason::kNotOffered, .text = "create_flags: there are none here"}));
   }
   const bool with_ops = attr->comp_mask & IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
   const uint64_t ops = send_ops_of(qp_type(attr->qp_type).value_or(QpType::kRc));
-  if (with_ops && (attr->send_ops_flags & ~ops)) return fail_null(EOPNOTSUPP);
+  if (with_ops && (attr->send_ops_flags & ~ops)) {
+    return fail_null(
+        refuse_call("ibv_create_qp_ex", 0,
+                    {.reason = Reason::kNotOffered,
+                     .text = "send_ops_flags names operations that such queue pairs do not have"}));
+  }
   if (!is_ours(Kind::kPd, attr->pd) || attr->pd->context != context) return fail_null(EINVAL);
   QpObject* qp = create_qp(attr->pd, *attr);
   if (qp == nullptr) return nullptr;
@@ -217,7 +235,7 @@ HOSTNIC_VERB int ibv_modify_qp(ibv_qp* qp, ibv_qp_attr* attr, int mask) {
   if (hears && qp->qp_type == IBV_QPT_UC) runtime::Context::take_unreliable_writes();
   if (int error = context.driver().modify_qp(object->qp, wanted, bits)) {
     tell_refusal("ibv_modify_qp", qp->qp_num, error);
-    log_info("ibv_modify_qp: QP %u: state %d to %d with mask 0x%x refused: error %d", qp->qp_num,
+    log_info("ibv_modify_qp: QP 0x%x: state %d to %d with mask 0x%x refused: error %d", qp->qp_num,
              qp->state, bits & IBV_QP_STATE ? attr->qp_state : qp->state, bits, error);
     return fail(error);
   }
@@ -266,11 +284,14 @@ HOSTNIC_VERB int ibv_destroy_qp(ibv_qp* qp) {
   const CancellationOff cancellation_off;
   static constinit RealVerb<int(ibv_qp*)> real("ibv_destroy_qp", "IBVERBS_1.1");
   int claimed = 0;
+  size_t groups = 0;
   {
     ObjectLock lock = lock_objects();
-    claimed = claim(Kind::kQp, qp, [qp] { return !object_of(qp)->groups.empty(); });
+    claimed = claim(Kind::kQp, qp, [&] { return (groups = object_of(qp)->groups.size()) != 0; });
   }
   if (claimed == kNotOurs) return real.foreign(qp);
+  if (claimed == EBUSY)
+    return refuse_in_use("ibv_destroy_qp", qp->qp_num, groups, "multicast group");
   if (claimed != 0) return fail(claimed);
   QpObject* object = object_of(qp);
   destroy_driver_qp(*object);

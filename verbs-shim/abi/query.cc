@@ -14,6 +14,7 @@
 #include "verbs-shim/abi/limits.h"
 #include "verbs-shim/abi/real_verbs.h"
 #include "verbs-shim/abi/registry.h"
+#include "verbs-shim/base/refusal.h"
 
 // The macro is removed: libibverbs' headers define it over the table; this is the symbol of old
 // programs.
@@ -59,6 +60,7 @@ int query_port(ibv_context* context, uint8_t port, ibv_port_attr* attr, size_t s
   DeviceInfo info = opened_info(context);
   info.link_up = object_of(context)->driver->port_up() ? 1 : 0;
   info.mtu_bytes = object_of(context)->driver->port_mtu_bytes();
+  if (port != kPortNumber) return refuse_call("ibv_query_port", 0, {Reason::kPort, port});
   const int error = fill_port_attr(info, port, attr, size_bytes);
   return error == 0 ? 0 : fail(error);
 }
@@ -116,7 +118,10 @@ HOSTNIC_VERB int ibv_query_gid(ibv_context* context, uint8_t port, int index, ib
   if (!is_ours(Kind::kContext, context)) return real.foreign(context, port, index, gid) ? -1 : 0;
   const DeviceInfo info = info_now(context);
   if (index < 0 || !gid_index_exists(info, port, static_cast<uint32_t>(index))) {
-    errno = EINVAL;
+    const auto number = static_cast<uint32_t>(index);
+    refuse_call("ibv_query_gid", 0,
+                port == kPortNumber ? Refusal{Reason::kGidIndex, number, info.gid_table_length}
+                                    : Refusal{Reason::kPort, port});
     return -1;
   }
   // An entry that is not there is answered by zeros, as libibverbs does.
@@ -197,7 +202,9 @@ HOSTNIC_VERB int ibv_query_pkey(ibv_context* context, uint8_t port, int index, _
                                                                            "IBVERBS_1.1");
   if (!is_ours(Kind::kContext, context)) return real.foreign(context, port, index, pkey) ? -1 : 0;
   if (port != kPortNumber || index != 0) {
-    errno = EINVAL;
+    refuse_call("ibv_query_pkey", 0,
+                port == kPortNumber ? Refusal{Reason::kPkeyIndex, static_cast<uint32_t>(index)}
+                                    : Refusal{Reason::kPort, port});
     return -1;
   }
   *pkey = kDefaultPkey;  // the same in either byte order

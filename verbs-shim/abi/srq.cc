@@ -75,9 +75,8 @@ void wait_until_acknowledged(SrqObject& srq) {
     ObjectLock lock = lock_objects();
     taken = srq.async_events_taken;
   }
-  pthread_mutex_lock(&srq.mutex);
-  while (srq.events_completed != taken) pthread_cond_wait(&srq.cond, &srq.mutex);
-  pthread_mutex_unlock(&srq.mutex);
+  abi::wait_until_acknowledged("ibv_destroy_srq", srq.mutex, srq.cond,
+                               {{"ibv_ack_async_event", taken, &srq.events_completed}});
 }
 
 void destroy_driver_srq(SrqObject& srq) {
@@ -118,8 +117,14 @@ HOSTNIC_VERB int ibv_modify_srq(ibv_srq* srq, ibv_srq_attr* attr, int mask) {
   SrqObject* object = object_of(srq);
   if (is_unusable(*object->owner)) return fail(EIO);
   if (mask & ~(IBV_SRQ_MAX_WR | IBV_SRQ_LIMIT)) return fail(EINVAL);
-  if (mask & IBV_SRQ_MAX_WR) return fail(EOPNOTSUPP);  // IBV_DEVICE_SRQ_RESIZE is not advertised
+  if (mask & IBV_SRQ_MAX_WR)  // IBV_DEVICE_SRQ_RESIZE is not advertised
+    return refuse_call("ibv_modify_srq", 0,
+                       {.reason = Reason::kNotOffered,
+                        .text = "IBV_SRQ_MAX_WR: shared receive queues keep their size"});
   if (!(mask & IBV_SRQ_LIMIT)) return 0;
+  if (attr->srq_limit > object->max_wr)
+    return refuse_call("ibv_modify_srq", 0,
+                       {Reason::kSharedLimit, attr->srq_limit, object->max_wr});
   const int error = object->owner->driver->driver().arm_srq(object->srq, attr->srq_limit);
   return error == 0 ? 0 : fail(error);
 }
@@ -141,11 +146,13 @@ HOSTNIC_VERB int ibv_destroy_srq(ibv_srq* srq) {
   const CancellationOff cancellation_off;
   static constinit RealVerb<int(ibv_srq*)> real("ibv_destroy_srq", "IBVERBS_1.1");
   int claimed = 0;
+  uint32_t users = 0;
   {
     ObjectLock lock = lock_objects();
-    claimed = claim(Kind::kSrq, srq, [srq] { return object_of(srq)->qps != 0; });
+    claimed = claim(Kind::kSrq, srq, [&] { return (users = object_of(srq)->qps) != 0; });
   }
   if (claimed == kNotOurs) return real.foreign(srq);
+  if (claimed == EBUSY) return refuse_in_use("ibv_destroy_srq", 0, users, "queue pair");
   if (claimed != 0) return fail(claimed);
   SrqObject* object = object_of(srq);
   destroy_driver_srq(*object);

@@ -71,7 +71,10 @@ int error_of(Reason reason) {
       return ENOMEM;
     case Reason::kQpType:
     case Reason::kFlushFlags:
+    case Reason::kNotOffered:
       return EOPNOTSUPP;
+    case Reason::kNotOfDevice:
+      return ENOENT;
     case Reason::kInUse:
     case Reason::kWindowsBound:
       return EBUSY;
@@ -111,6 +114,7 @@ void describe(const Refusal& r, char* line, size_t bytes) noexcept {
     case Reason::kNoDestination:
       return say("%s", "no address handle, or one that leads nowhere");
     case Reason::kSges:
+      if (given > INT32_MAX) return say("num_sge is %d", static_cast<int32_t>(given));
       return say("%llu scatter/gather elements, %llu granted", given, limit);
     case Reason::kMessageBytes:
       return say("a message of %llu bytes, %llu at most", given, limit);
@@ -149,12 +153,15 @@ void describe(const Refusal& r, char* line, size_t bytes) noexcept {
       return describe_step(r, "takes no", line, bytes);
     case Reason::kAttribute:
     case Reason::kMemory:
+    case Reason::kNotOffered:
+    case Reason::kArgument:
       return say("%s", r.text == nullptr ? "" : r.text);
     case Reason::kPort:
       return say("port_num %llu: there is port 1", given);
     case Reason::kPkeyIndex:
       return say("pkey_index %llu: there is index 0", given);
     case Reason::kSharedWr:
+      if (given == 0) return say("max_wr is 0: from 1 to %llu", limit);
       return say("max_wr is %llu, %llu at most", given, limit);
     case Reason::kSharedSge:
       return say("max_sge is %llu, %llu at most", given, limit);
@@ -197,6 +204,24 @@ void describe(const Refusal& r, char* line, size_t bytes) noexcept {
       return say("max_inline_data is %llu, %llu at most", given, limit);
     case Reason::kCqEntries:
       return say("%llu completion queue entries: from 1 to %llu", given, limit);
+    case Reason::kCqHolds:
+      return say("%llu completions wait there, or are due, and %llu entries are asked for", given,
+                 limit);
+    case Reason::kNotOfDevice:
+      return say("%s is of another device, or destroyed", r.text == nullptr ? "" : r.text);
+    case Reason::kNoObject:
+      return say("%s is null", r.text == nullptr ? "" : r.text);
+    case Reason::kSharedLimit:
+      return say("srq_limit is %llu, and the queue has %llu entries", given, limit);
+    case Reason::kWindowType:
+      return say("window type %llu: there are IBV_MW_TYPE_1 and IBV_MW_TYPE_2", given);
+    case Reason::kBindType:
+      return say(
+          "the window is of type %llu: ibv_bind_mw binds those of type 1, and IBV_WR_BIND_MW those "
+          "of type 2",
+          given);
+    case Reason::kGidIndex:
+      return say("index %llu: the GID table has %llu entries", given, limit);
     case Reason::kCompletionVector:
       return say("completion vector %llu: there are %llu", given, limit);
     case Reason::kAccessFlags:
@@ -236,11 +261,25 @@ void describe(const Refusal& r, char* line, size_t bytes) noexcept {
   const int saved_errno = errno;
   char line[512], of_qp[32] = "";
   describe(refusal, line, sizeof line);
-  if (qpn != 0) snprintf(of_qp, sizeof of_qp, "QP %u: ", qpn);
+  if (qpn != 0) snprintf(of_qp, sizeof of_qp, "QP 0x%x: ", qpn);
   const char* const name = strerrorname_np(error);
   (in_lab ? log_warn : log_info)("%s: %s%s (%s)", call, of_qp, line,
                                  name == nullptr ? "error" : name);
   errno = saved_errno;
+}
+
+[[gnu::cold]] int refuse_call(const char* call, uint32_t qpn, const Refusal& refusal) noexcept {
+  const int error = refuse(refusal);
+  tell_refusal(call, qpn, error);
+  errno = error;
+  return error;
+}
+
+[[gnu::cold]] int refuse_in_use(const char* call, uint32_t qpn, size_t count,
+                                const char* user) noexcept {
+  char users[80];
+  snprintf(users, sizeof users, "%zu %s%s", count, user, count == 1 ? "" : "s");
+  return refuse_call(call, qpn, {.reason = Reason::kInUse, .text = users});
 }
 
 }  // namespace hostnic

@@ -56,11 +56,21 @@ enum class Reason : uint8_t {
   kMaxRecvSge,
   kMaxInline,
   kCqEntries,
+  kCqHolds,  // completions that wait or are due, entries asked for
   kCompletionVector,
   kSharedWr,     // asked for, most
   kSharedSge,    // asked for, most
   kMaxRdAtomic,  // asked for, most; text: the attribute
   kNobody,       // text: the address
+  kNotOfDevice,  // text: the object
+  kNoObject,     // text: the object
+  kNotOffered,   // text: what the device does not do
+  kArgument,     // text: what is wrong
+  kSharedLimit,  // asked for, entries
+  kWindowType,   // type
+  kBindType,     // type of the window
+  // Questions.
+  kGidIndex,  // index, entries of the table
   // Destroying objects.
   kInUse,  // text: by which objects
   kWindowsBound,
@@ -86,6 +96,12 @@ int refuse(const Refusal& refusal) noexcept;
 // Tells what was last noted on this thread, if it goes with `error`, which the verb `call` returns;
 // `qpn` is the queue pair's, 0: none. Takes the note away.
 void tell_refusal(const char* call, uint32_t qpn, int error) noexcept;
+
+// All of it for a call that refuses by itself: notes, tells, sets errno and returns it.
+int refuse_call(const char* call, uint32_t qpn, const Refusal& refusal) noexcept;
+
+// The same of an object that others use: `count` of what `user` names, in the singular. EBUSY.
+int refuse_in_use(const char* call, uint32_t qpn, size_t count, const char* user) noexcept;
 
 // Describes a refusal in one line; `bytes` are the room there.
 void describe(const Refusal& refusal, char* line, size_t bytes) noexcept;

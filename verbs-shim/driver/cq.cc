@@ -142,9 +142,9 @@ uint32_t Cq::polled() const {
   return head_;
 }
 
-bool Cq::is_armed() const {
+Arm Cq::armed_for() const {
   std::lock_guard lock(mutex_);
-  return arm_ != Arm::kNone;
+  return arm_;
 }
 
 uint32_t Cq::entries() const {

@@ -51,9 +51,9 @@ class Cq {
      // queue
 
   // May be called by any thread. Completions that have been polled, modulo something; whether the
-  // queue is armed.
+  // queue is armed for.
   uint32_t polled() const;
-  bool is_armed() const;
+  Arm armed_for() const;
 
   // Called with the driver lock taken. Returns false on overflow; the queue is then dead and
   // nothing more is delivered (CQ_ERR). `slot_counter`, when not null, is the queue pair's count of

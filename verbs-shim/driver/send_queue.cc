@@ -259,8 +259,11 @@ void SendQueue::log_failure(uint32_t index) const {
     snprintf(waited, sizeof waited, " (rnr_retry %u)", attr.rnr_retry);
   char before[400];
   snprintf(before, sizeof before,
-           "QP 0x%x: %s of %u bytes (wr_id 0x%llx)%s failed: %s (status %u, vendor err %u)%s", qpn,
-           text_of(w.op), w.length_bytes, static_cast<unsigned long long>(w.wr_id), to,
+           "QP 0x%x: %s of %llu bytes (wr_id 0x%llx)%s failed: %s (status %u, vendor err %u)%s",
+           qpn, text_of(w.op),
+           w.op == SendOp::kBindWindow ? static_cast<unsigned long long>(w.binding.length_bytes)
+                                       : w.length_bytes,
+           static_cast<unsigned long long>(w.wr_id), to,
            status_text(static_cast<uint32_t>(failed_status_)),
            static_cast<unsigned>(failed_status_), static_cast<unsigned>(failed_vendor_), waited);
   if (cause.empty() && info != nullptr) cause = info->meaning;

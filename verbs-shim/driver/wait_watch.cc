@@ -32,12 +32,16 @@ struct WaitView {
 // As a queue pair stands.
 WaitView view_of(const Qp& qp) {
   WaitView view;
-  if ((qp.state != QpState::kRts && qp.state != QpState::kRtr) || qp.failed()) return view;
   const ReceiveQueue& receives = qp.receives();
+  const bool has_had_none =
+      qp.init.srq == nullptr && receives.taken() == 0 && qp.tail() == 0 && !qp.failed();
+  // Whoever sends to a queue pair that is not connected yet is not heard.
+  view.receives = has_had_none && qp.state == QpState::kInit && receives.any_posted();
+  if ((qp.state != QpState::kRts && qp.state != QpState::kRtr) || qp.failed()) return view;
   view.sends = qp.is_reliable() && qp.state == QpState::kRts && !qp.idle();
   view.is_rnr = view.sends && (!qp.requester().may_issue() || qp.requester().in_flight() == 0);
-  view.receives =
-      qp.init.srq == nullptr && receives.any_posted() && receives.taken() == 0 && qp.tail() == 0;
+  // What comes for an unreliable one that has no receive is dropped, and nobody is told.
+  view.receives = has_had_none && (receives.any_posted() || !qp.is_reliable());
   view.unsaid = qp.idle() && qp.unreported() != 0 && qp.unreported() == qp.tail() &&
                 !receives.any_posted() && qp.init.send_cq->empty();
   view.unsignalled = qp.unreported();
@@ -62,11 +66,29 @@ void tell_send_wait(const DriverCore& driver, const Qp& qp, bool is_rnr, double 
 // The same of receives, about which nothing is said unless somebody knows why.
 void tell_receive_wait(const Qp& qp, double waited_s) {
   char before[128];
-  snprintf(before, sizeof before, "QP 0x%x: its receives have waited for %.1f s", qp.qpn, waited_s);
+  snprintf(before, sizeof before,
+           qp.receives().any_posted() ? "QP 0x%x: its receives have waited for %.1f s"
+                                      : "QP 0x%x: nothing has come for %.1f s",
+           qp.qpn, waited_s);
   ExplainRequest request{};
   request.qpn = qp.qpn;
   request.question = Question::kWaiting;
   qp.host.say_why(request, before, {});
+}
+
+// What keeps a program that waits for an event from getting one.
+const char* text_of(Arm armed_for) {
+  switch (armed_for) {
+    case Arm::kNone:
+      return "; it is not armed, either: where ibv_get_cq_event is waited for, ibv_req_notify_cq "
+             "comes before";
+    case Arm::kSolicited:
+      return "; it is armed for solicited ones only (ibv_req_notify_cq's solicited_only): no "
+             "message that was sent with IBV_SEND_SOLICITED, and no error, is among them";
+    case Arm::kAny:
+      break;
+  }
+  return "";
 }
 
 double seconds(uint64_t ns) { return static_cast<double>(ns) / 1e9; }
@@ -102,7 +124,7 @@ void WaitWatch::look(DriverCore& driver, TimeNs now_ns) {
       if (cqs_.contains(cq)) continue;
       if (const auto known = cqs_before.find(cq); known != cqs_before.end())
         cqs_[cq] = known->second;
-      look_at(*cq, now_ns);
+      look_at(*cq, *qp, now_ns);
     }
   }
 }
@@ -130,18 +152,22 @@ void WaitWatch::look_at(DriverCore& driver, Qp& qp, TimeNs now_ns) {
   }
 }
 
-void WaitWatch::look_at(Cq& cq, TimeNs now_ns) {
+// A program knows its queues by the queue pairs that use them.
+void WaitWatch::look_at(Cq& cq, const Qp& user, TimeNs now_ns) {
   WaitClock& clock = cqs_[&cq];
   const uint32_t held = cq.held();
   if (held == 0) return clock.rest();
   if (!clock.due(cq.polled(), now_ns, kPatientNs)) return;
+  const char* const uses = user.init.send_cq == user.init.recv_cq ? "sends and receives"
+                           : user.init.send_cq == &cq             ? "sends"
+                                                                  : "receives";
+  const bool one = held == 1;
   explain(
-      "a completion queue of %u entries: %u completions have been there for %.1f s and are not "
-      "polled%s",
-      cq.entries(), held, seconds(clock.waited_ns()),
-      cq.is_armed() ? ""
-                    : "; it is not armed, either: where ibv_get_cq_event is waited for, "
-                      "ibv_req_notify_cq comes before");
+      "the completion queue of QP 0x%x's %s (%u entries): %u completion%s been there for %.1f s "
+      "and "
+      "%s not polled%s",
+      user.qpn, uses, cq.entries(), held, one ? " has" : "s have", seconds(clock.waited_ns()),
+      one ? "is" : "are", text_of(cq.armed_for()));
 }
 
 }  // namespace hostnic::driver

@@ -43,7 +43,7 @@ class WaitWatch {
     WaitClock sends, receives, unsaid;
   };
   void look_at(DriverCore& driver, Qp& qp, TimeNs now_ns);
-  void look_at(Cq& cq, TimeNs now_ns);
+  void look_at(Cq& cq, const Qp& user, TimeNs now_ns);
 
   std::unordered_map<uint32_t, QpClocks> qps_;  // by QPN; those that are there
   std::unordered_map<const Cq*, WaitClock> cqs_;

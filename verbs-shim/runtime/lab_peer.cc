@@ -24,6 +24,8 @@ namespace {
 // A program that reaches another lab does so with its first connections. More are not asked for:
 // the answer is as long as hostnicd has queue pairs.
 constexpr uint32_t kAskedConnections = 16;
+// QP 0 and QP 1 are the NIC's.
+constexpr uint32_t kLastSpecialQpn = 1;
 
 // Hosts of a lab have a network of their own.
 bool in_plain_lab() {
@@ -77,6 +79,13 @@ void warn_of_peer_outside_lab(const uint8_t* gid, uint32_t qpn) {
   try {
     if (!owns_hostnicd() || !is_missing(gid, qpn) || said.exchange(true)) return;
   } catch (const std::bad_alloc&) {
+    return;
+  }
+  if (qpn <= kLastSpecialQpn) {
+    log_warn(
+        "dest_qp_num is %u, which is no program's queue pair: the peer's number has not come here, "
+        "or the peer has accepted without a queue pair",
+        qpn);
     return;
   }
   char address[INET6_ADDRSTRLEN] = "?";

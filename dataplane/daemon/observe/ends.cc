@@ -68,6 +68,24 @@ void look_for(const End& own, const End& peer, std::optional<Gone>& gone, uint32
                 dead->with_its_program};
 }
 
+// What a NIC of this hostnicd knows of packets that did not get through to it.
+std::string what_takes_packets(const End& end) {
+  if (end.instance == nullptr) return {};
+  constexpr bool kReceiving = true;
+  uint64_t dropped = 0;
+  end.instance->lcore->run_on([&] {
+    if (const auto impaired = end.instance->nic->impairment_counters(kReceiving))
+      dropped = impaired->dropped + impaired->rate_dropped + impaired->queue_dropped;
+  });
+  std::string text;
+  if (dropped != 0)
+    text =
+        fmt::format("; on purpose, {} of those to {} were dropped (show impair)", dropped, end.nic);
+  if (const uint64_t bad = end.instance->nic->counters().get(Counter::rx_icrc_error); bad != 0)
+    text += fmt::format("; {} came to {} with a wrong ICRC: the wire corrupts them", bad, end.nic);
+  return text;
+}
+
 }  // namespace
 
 std::string bytes_text(uint64_t bytes) {
@@ -202,7 +220,9 @@ std::string why_refused(const End& end, const Asked& asked, uint64_t message_byt
   if (is_invalid && requester_mtu_bytes != 0 && requester_mtu_bytes != qp.mtu_bytes)
     return fmt::format("path MTU {} at the requester, {} at {}: both ends must agree",
                        requester_mtu_bytes, qp.mtu_bytes, name_of(end));
-  if (is_invalid && qp.refused.packet_bytes > qp.mtu_bytes)
+  // Only a message's last packet may be short.
+  if (is_invalid && (qp.refused.packet_bytes > qp.mtu_bytes ||
+                     (!qp.refused.is_last && qp.refused.packet_bytes < qp.mtu_bytes)))
     return fmt::format(
         "a packet of {} bytes arrived at {}, whose path MTU is {}: do both ends agree?",
         qp.refused.packet_bytes, name_of(end), qp.mtu_bytes);
@@ -275,11 +295,11 @@ std::string why_silent(const End& own, const End& peer) {
         "requests begin at PSN {} here (sq_psn), and {} expects them from {} on "
         "(rq_psn): both must agree",
         mine.sq_psn, name, theirs.rq_psn);
-  return fmt::format(
-      "{} is in {}{}: what was sent to it, or its answers, was lost on the way (hostnic ctl 'show "
-      "counters')",
-      name, state_name(theirs.state),
-      has_psns ? fmt::format(" and expects PSN {}", theirs.expected) : "");
+  const std::string found = what_takes_packets(own) + what_takes_packets(peer);
+  return fmt::format("{} is in {}{}: what was sent to it, or its answers, was lost on the way{}",
+                     name, state_name(theirs.state),
+                     has_psns ? fmt::format(" and expects PSN {}", theirs.expected) : "",
+                     found.empty() ? " (hostnic ctl 'show counters')" : found);
 }
 
 std::string why_not_ready(const End& peer) {
@@ -299,8 +319,9 @@ std::string why_waiting(const End& peer) {
   if (is_program_stopped(peer)) return fmt::format("its peer's program, {}", program_text(peer));
   if (theirs.una == theirs.transmitted && theirs.transmitted == theirs.sq_psn)
     return fmt::format("{}, its peer, has sent nothing yet", name_of(peer));
-  return fmt::format("{}, its peer, has sent {} packets and nothing is on its way", name_of(peer),
-                     (theirs.transmitted - theirs.sq_psn) & Psn::kMask);
+  const uint32_t sent = (theirs.transmitted - theirs.sq_psn) & Psn::kMask;
+  return fmt::format("{}, its peer, has sent {} packet{} and nothing is on its way", name_of(peer),
+                     sent, sent == 1 ? "" : "s");
 }
 
 }  // namespace hostnic

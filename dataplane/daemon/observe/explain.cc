@@ -7,6 +7,7 @@
 #include <optional>
 #include <utility>
 
+#include "dataplane/daemon/observe/drops.h"
 #include "dataplane/daemon/observe/ends.h"
 #include "dataplane/daemon/observe/told.h"
 #include "dataplane/daemon/observe/view_text.h"
@@ -48,17 +49,20 @@ std::string why_no_window(const End& own, const ExplainRequest& request) {
     key = own.instance->nic->views().key(own.qp->scope(), request.key, request.remote_va,
                                          request.length_bytes, needs, /*is_remote=*/false);
   });
-  return to_text(key, own.nic, /*is_remote=*/false);
+  if (key.fault != KeyFault::kNone) return to_text(key, own.nic, /*is_remote=*/false);
+  return "its region is good, so it is the window: one of type 2 that is bound already, or one of "
+         "another protection domain";
 }
 
-// Datagrams name no peer, and those that are dropped are counted by the NIC.
-std::string why_no_datagram(const End& own) {
-  const uint64_t wrong = own.instance->nic->counters().get(Counter::rx_wrong_qkey);
-  if (wrong == 0) return {};
-  return fmt::format(
-      "{} has dropped {} datagrams with another Q_Key than their queue pair's, and "
-      "this one's is {:#x}",
-      own.nic, wrong, own.qp->qkey);
+// Why nothing has come for long, as far as the own NIC knows.
+std::string why_nothing_comes(const End& own) {
+  const QpView& qp = *own.qp;
+  if (std::string text = why_dropped(qp, own.nic); !text.empty() || qp.type != QpType::kUd)
+    return text;
+  StrayDatagrams stray;
+  own.instance->lcore->run_on([&] { stray = own.instance->nic->views().stray_datagrams(); });
+  const AddressBook* const book = own.instance->plan.settings.address_book;
+  return why_stray(stray, own.nic, host_text(address_of(book, stray.last_from)), qp.qpn);
 }
 
 // Times are measured by turns: a digit behind the point is what they are good for.
@@ -126,6 +130,8 @@ std::string describe(Daemon& daemon, NicInstance& instance, const QpView& qp, bo
   } else {
     text += fmt::format("  receives: {} posted and not taken\n", qp.receives_waiting);
   }
+  if (const std::string dropped = why_dropped(qp, nic); !dropped.empty())
+    text += fmt::format("  {}\n", dropped);
   if (qp.state < QpState::kRtr) return text + "  not connected yet\n";
   if (qp.type == QpType::kUd) return text;
   const auto psns = [](uint32_t from, uint32_t to) { return (to - from) & Psn::kMask; };
@@ -205,7 +211,9 @@ std::string to_text(const KeyView& view, const std::string& nic, bool is_remote)
     case KeyFault::kQpRight:
       return {};
     case KeyFault::kUnknown:
-      return fmt::format("{} is of no {} of {}: wrong, or deregistered", key, kind, nic);
+      // A wrong number may look like either.
+      return fmt::format("{} is of no {} of {}: wrong, or deregistered", key,
+                         view.is_window ? "region or memory window" : kind, nic);
     case KeyFault::kUnbound:
       return fmt::format("{} is of a memory window of {} that is not bound to this queue pair", key,
                          nic);
@@ -248,6 +256,10 @@ std::string sentence_of(const End& own, const End& peer, const ExplainRequest& r
           request.max_rd_atomic > peer.qp->responder_resources)
         return fmt::format("max_rd_atomic is {} here, and max_dest_rd_atomic {} at {}",
                            request.max_rd_atomic, peer.qp->responder_resources, name_of(peer));
+      // The peer has nothing against it: its answers are not what this end takes.
+      if (!peer.qp->refused_its_peer && peer.qp->mtu_bytes != mine.mtu_bytes)
+        return fmt::format("path MTU {} here, {} at {}: both ends must agree", mine.mtu_bytes,
+                           peer.qp->mtu_bytes, name_of(peer));
       if (std::string text = why_refused(
               peer, posted, is_send_op(request.op) ? request.length_bytes : 0, mine.mtu_bytes);
           !text.empty() || !peer.qp->refused_its_peer)
@@ -311,7 +323,19 @@ Explanation explain(Daemon& daemon, NicInstance& instance, uint32_t client_id,
     default:
       break;
   }
-  if (mine.type == QpType::kUd) return {why_no_datagram(own), {}};
+  if (request.question == Question::kWaiting) {
+    std::string text = why_nothing_comes(own);
+    // PSNs are the likeliest thing for two ends to disagree about, and both ends may be here.
+    const End here = mine.drops.last == SilentDrop::kNotOfPeer ? peer_here(daemon, mine) : End{};
+    if (here.qp && here.qp->dest_qpn == mine.qpn && here.qp->sq_psn != mine.rq_psn)
+      text = fmt::format(
+          "requests of {}, its peer, begin at PSN {} (sq_psn), and are expected from {} on "
+          "(rq_psn): "
+          "both must agree",
+          name_of(here), here.qp->sq_psn, mine.rq_psn);
+    if (!text.empty() || mine.type == QpType::kUd || mine.state < QpState::kRtr) return {text, {}};
+  }
+  if (mine.type == QpType::kUd) return {};
   return explain_peer(daemon, instance, mine, client_id, request);
 }
 

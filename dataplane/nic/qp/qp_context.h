@@ -15,9 +15,11 @@
 #include "dataplane/nic/packet/qp_packets.h"
 #include "dataplane/nic/qp/message_state.h"
 #include "dataplane/nic/qp/read_order.h"
+#include "dataplane/nic/qp/refused_request.h"
 #include "dataplane/nic/qp/reorder_buffer.h"
 #include "dataplane/nic/qp/repeat_tally.h"
 #include "dataplane/nic/qp/roce_connection.h"
+#include "dataplane/nic/qp/silent_drops.h"
 #include "protocol/hostif/descriptors.h"
 #include "protocol/hostif/segment.h"
 #include "protocol/prefetch.h"
@@ -38,21 +40,6 @@ struct ReceiveEnd {
   uint32_t imm_data = 0;
   uint32_t flags = 0;    // RecvFlag
   uint32_t src_qpn = 0;  // the sender's QP; UD only
-};
-
-// The request of a peer that ended the connection, for whoever asks why.
-struct RefusedRequest {
-  wire::Opcode opcode{};
-  uint32_t key = 0;  // SEND_INV: the key to invalidate
-  uint64_t va = 0;
-  uint64_t length_bytes = 0;  // SEND: of the message, where the packet says so
-  uint32_t packet_bytes = 0;
-  uint32_t recv_sn = 0;  // the receive that was next
-  wire::Policy policy{};
-  uint32_t reads_ahead = 0;  // READs and atomics of the peer's that were not answered yet
-
-  // Taken from a packet; a message of the standard's RC names its key in its first one only.
-  static RefusedRequest of(const wire::Packet& p, uint32_t recv_sn);
 };
 
 // The message of a UC queue pair whose packets arrive (rule 36, UC and UD).
@@ -238,6 +225,7 @@ struct alignas(kCacheLineBytes) QpContext {
   bool held_packets_wait = false;        // one of them was tried in vain in this turn
   std::unique_ptr<RoceConnection> roce;  // the standard's RC only
   RepeatTally repeats;
+  SilentDrops drops;  // since it was connected, or was in RESET
 
   // The members from here on are about answers to what we asked for.
   ReceiveSpace responses;

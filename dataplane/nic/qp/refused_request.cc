@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "dataplane/nic/qp/qp_context.h"
+#include "dataplane/nic/qp/refused_request.h"
+
+#include "dataplane/nic/qp/silent_drops.h"
 
 namespace hostnic {
 
@@ -8,6 +10,7 @@ namespace hostnic {
   RefusedRequest r;
   r.opcode = p.opcode;
   r.packet_bytes = p.payload_bytes;
+  r.is_last = !p.more;
   r.recv_sn = recv_sn;
   r.policy = p.policy;
   switch (p.opcode) {
@@ -39,6 +42,17 @@ namespace hostnic {
       break;
   }
   return r;
+}
+
+[[gnu::cold]] void SilentDrops::note(SilentDrop why, const wire::Packet& p, uint32_t recv_sn,
+                                     uint64_t room) {
+  if (why != last) count = 0;
+  last = why;
+  ++count;
+  packet = RefusedRequest::of(p, recv_sn);
+  from = p.src_ip;
+  qkey = p.qkey;
+  room_bytes = room;
 }
 
 }  // namespace hostnic

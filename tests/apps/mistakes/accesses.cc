@@ -223,9 +223,16 @@ void cq_overrun() {
   s.there.poll_for_ms(500);
 }
 
+void writes() {
+  Stage s;
+  s.ready();
+  s.fails(IBV_WR_RDMA_WRITE, 8, s.remote(), s.there.mr->rkey);
+}
+
 }  // namespace
 
 void add_accesses(Table& table) {
+  table["writes"] = writes;  // no mistake: the wire is bad
   table.insert({{"wrong-rkey", wrong_rkey},
                 {"revoked-rkey", revoked_rkey},
                 {"beyond-region", beyond_region},

@@ -15,6 +15,8 @@ int main(int argc, char** argv) {
   add_calls(table);
   add_accesses(table);
   add_waits(table);
+  add_objects(table);
+  add_silent(table);
   if (argc == 2 && std::string_view(argv[1]) != "--list") {
     const auto found = table.find(argv[1]);
     if (found != table.end()) {

@@ -95,5 +95,7 @@ using Table = std::map<std::string, Mistake>;
 void add_calls(Table& table);     // calls that are refused
 void add_accesses(Table& table);  // requests that the peer or the own NIC refuses
 void add_waits(Table& table);     // nothing happens
+void add_objects(Table& table);   // objects that do not go together, or are in use
+void add_silent(Table& table);    // what nobody is told of
 
 }  // namespace hostnic::mistakes

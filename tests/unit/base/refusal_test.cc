@@ -35,6 +35,8 @@ TEST(Refusal, NamesAndNumbersAreTold) {
             "from INIT to RTR needs IBV_QP_AV, IBV_QP_DEST_QPN");
   EXPECT_EQ(text_of({Reason::kExtraAttributes, 0, 1, 1u << 30}),
             "from RESET to INIT takes no 0x40000000");
+  EXPECT_EQ(text_of({Reason::kSges, uint32_t(-1), 16}), "num_sge is -1");
+  EXPECT_EQ(text_of({Reason::kSharedWr, 0, 16384}), "max_wr is 0: from 1 to 16384");
   EXPECT_NE(text_of({Reason::kNoGrh}).find("ibv_rc_pingpong: -g 0"), std::string::npos);
   char cut[8];
   describe({Reason::kMissingAttributes, 1, 2, ~0u}, cut, sizeof cut);
@@ -45,6 +47,8 @@ TEST(Refusal, SaysItsErrnoValue) {
   EXPECT_EQ(refuse({Reason::kSendQueueFull}), ENOMEM);
   EXPECT_EQ(refuse({Reason::kFlushFlags}), EOPNOTSUPP);
   EXPECT_EQ(refuse({Reason::kNoGrh}), EINVAL);
+  EXPECT_EQ(refuse({Reason::kNotOfDevice}), ENOENT);
+  EXPECT_EQ(refuse({Reason::kNotOffered}), EOPNOTSUPP);
 }
 
 // In a lab, which says so in the environment.
@@ -60,7 +64,8 @@ TEST(Refusal, IsToldOnceInALab) {
   };
   EXPECT_EQ(told(Reason::kInlineBytes, ENOENT), "") << "another error's";
   const std::string line = told(Reason::kInlineBytes, EINVAL);
-  EXPECT_NE(line.find("ibv_post_send: QP 42: inline 2000, 512 granted (EINVAL)"), std::string::npos)
+  EXPECT_NE(line.find("ibv_post_send: QP 0x2a: inline 2000, 512 granted (EINVAL)"),
+            std::string::npos)
       << line;
   EXPECT_EQ(told(Reason::kInlineBytes, EINVAL), "");
   EXPECT_NE(told(Reason::kSendState, EINVAL), "") << "another reason";

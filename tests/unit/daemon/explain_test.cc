@@ -46,7 +46,7 @@ TEST(Explain, NamesTheNicThatHasNoSuchKey) {
             "rkey 0x66c7 is of no region of hnic1: wrong, or deregistered");
   view.is_window = true;
   EXPECT_EQ(to_text(view, "hnic1", true),
-            "rkey 0x66c7 is of no memory window of hnic1: wrong, or deregistered");
+            "rkey 0x66c7 is of no region or memory window of hnic1: wrong, or deregistered");
 }
 
 TEST(Explain, SaysNothingOfWhatIsRight) { EXPECT_EQ(to_text(KeyView{}, "hnic1", true), ""); }

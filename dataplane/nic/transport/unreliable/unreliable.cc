@@ -6,6 +6,7 @@
 
 #include "dataplane/nic/client/qp_status_update.h"
 #include "dataplane/nic/packet/packet.h"
+#include "dataplane/nic/qp/receive_queue.h"
 #include "dataplane/nic/transport/path_mtu.h"
 #include "protocol/wire/ipv6.h"
 #include "protocol/wire/multicast.h"
@@ -35,13 +36,23 @@ Opcode uc_opcode(SendOp op, bool cont, bool more) {
   return cont ? Opcode::kUcSendLast : Opcode::kUcSendOnly;
 }
 
+// The room of the receive that is next; 0: not known.
+uint64_t room_of_next(const QpContext& qp) {
+  PostedReceive receive;
+  if (qp.srq != nullptr || qp.recv_entries == 0 ||
+      !ReceiveQueues::load(qp, qp.recv_next_sn, receive))
+    return 0;
+  return receive.capacity_bytes;
+}
+
 }  // namespace
 
 // ---- receiving
 
 // Counts the reason why a message is not taken. A receive whose own memory is no good is completed:
 // that is an error of this side, which its program learns.
-UnreliableTransport::Taken UnreliableTransport::judge(QpContext& qp, const Outcome& outcome) {
+UnreliableTransport::Taken UnreliableTransport::judge(QpContext& qp, const wire::Packet& p,
+                                                      const Outcome& outcome) {
   switch (outcome.kind) {
     case Outcome::kDone:
       return Taken::kDone;
@@ -49,6 +60,7 @@ UnreliableTransport::Taken UnreliableTransport::judge(QpContext& qp, const Outco
       return Taken::kNotNow;
     case Outcome::kNoReceive:
       counters_.add(Counter::rx_no_receive);
+      qp.drops.note(SilentDrop::kNoReceive, p, qp.recv_next_sn);
       return Taken::kDone;
     case Outcome::kRefused:
       break;
@@ -57,6 +69,7 @@ UnreliableTransport::Taken UnreliableTransport::judge(QpContext& qp, const Outco
     case Refusal::kMessageTooLong:
     case Refusal::kReceiveTooLong:
       counters_.add(Counter::rx_too_long);
+      qp.drops.note(SilentDrop::kTooLong, p, qp.recv_next_sn, room_of_next(qp));
       break;
     case Refusal::kReceiveMemory:
       reports_.publish_event(qp, executor_.refuse(qp, qp.recv_next_sn, outcome.refusal).event);
@@ -64,6 +77,7 @@ UnreliableTransport::Taken UnreliableTransport::judge(QpContext& qp, const Outco
       break;
     default:
       counters_.add(Counter::uc_access_refused);
+      qp.drops.note(SilentDrop::kAccess, p, qp.recv_next_sn);
       break;
   }
   return Taken::kDone;
@@ -71,9 +85,10 @@ UnreliableTransport::Taken UnreliableTransport::judge(QpContext& qp, const Outco
 
 // Gives up the message, because a packet of it is missing: the rest is of no use. The receive stays
 // posted.
-void UnreliableTransport::lose_message(QpContext& qp) {
+void UnreliableTransport::lose_message(QpContext& qp, const wire::Packet& p) {
   if (qp.message.state != State::kTaking) return;
   counters_.add(Counter::uc_incomplete);
+  qp.drops.note(SilentDrop::kIncomplete, p, qp.recv_next_sn);
   qp.message.state = State::kDropping;
 }
 
@@ -90,20 +105,21 @@ bool UnreliableTransport::follow_message(QpContext& qp, const wire::Packet& p) {
   }
   if (ahead != 0) {
     counters_.add(Counter::packet_seq_err);
-    lose_message(qp);
+    lose_message(qp, p);
   }
   message.expected = p.psn + 1;
   if (!p.cont) {
-    lose_message(qp);  // the end of the message before never came
+    lose_message(qp, p);  // the end of the message before never came
     message.state = State::kTaking;
     message.parts.begin(is_uc_write(p.opcode), p.reth);
     return true;
   }
   if (message.state == State::kNone) {
     counters_.add(Counter::uc_incomplete);  // the message's First did not come
+    qp.drops.note(SilentDrop::kIncomplete, p, qp.recv_next_sn);
     message.state = State::kDropping;
   }
-  if (message.parts.is_write != is_uc_write(p.opcode)) lose_message(qp);
+  if (message.parts.is_write != is_uc_write(p.opcode)) lose_message(qp, p);
   if (message.state == State::kTaking) return true;
   if (!p.more) message.state = State::kNone;
   return false;
@@ -137,7 +153,7 @@ UnreliableTransport::Taken UnreliableTransport::receive_in_order(QpContext& qp,
   if (!begun && !follow_message(qp, p)) return Taken::kDone;
   begun = true;
   const Outcome placed = place_message(qp, p, payload_of(packet, p));
-  if (judge(qp, placed) == Taken::kNotNow) return Taken::kNotNow;
+  if (judge(qp, p, placed) == Taken::kNotNow) return Taken::kNotNow;
   if (placed.done()) qp.message.parts.offset_bytes += p.payload_bytes;
   if (unlikely(messages_ != nullptr) && placed.done() && !p.more) messages_->note_placed(qp, p);
   if (!p.more)
@@ -204,6 +220,7 @@ UnreliableTransport::Taken UnreliableTransport::receive_datagram(QpContext& qp,
   if (qp.fatal) return Taken::kDone;
   if (p.qkey != qp.qkey) {
     counters_.add(Counter::rx_wrong_qkey);
+    qp.drops.note(SilentDrop::kOtherQkey, p, qp.recv_next_sn);
     return Taken::kDone;
   }
   const uint32_t sn = qp.recv_next_sn;
@@ -212,7 +229,7 @@ UnreliableTransport::Taken UnreliableTransport::receive_datagram(QpContext& qp,
   const Outcome placed =
       executor_.place_send(qp, {.sn = sn, .message_bytes = message_bytes, .header = grh},
                            {.psn = p.psn}, payload_of(packet, p));
-  if (!placed.done()) return judge(qp, placed);
+  if (!placed.done()) return judge(qp, p, placed);
   if (unlikely(messages_ != nullptr)) messages_->note_placed(qp, p);
   ReceiveEnd end =
       receive_end_of(p, {.has_imm = wire::opcode_info(p.opcode).has_imm}, message_bytes);

@@ -74,9 +74,9 @@ class UnreliableTransport : public TransportDefaults {
   Taken receive_datagram(QpContext& qp, const wire::Packet& p, rte_mbuf* packet);
   Taken receive_in_order(QpContext& qp, const wire::Packet& p, rte_mbuf* packet, bool& begun);
   bool follow_message(QpContext& qp, const wire::Packet& p);
-  void lose_message(QpContext& qp);
+  void lose_message(QpContext& qp, const wire::Packet& p);
   Outcome place_message(QpContext& qp, const wire::Packet& p, std::span<const std::byte> payload);
-  Taken judge(QpContext& qp, const Outcome& outcome);
+  Taken judge(QpContext& qp, const wire::Packet& p, const Outcome& outcome);
   static void set_headers(const QpContext& qp, const SendDescriptor& d, uint32_t sent_bytes,
                           wire::Packet& p);
   bool prepare_datagram(QpContext& qp, const SendDescriptor& d);
