@@ -4,6 +4,7 @@
 #include <pthread.h>
 #include <rdma/rdma_cma.h>
 #include <sys/mman.h>
+#include <sys/shm.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -119,6 +120,29 @@ TEST_F(Cancellation, PassesOverObjects) {
     block = realloc(block, 4 * kBytes);
     free(block);
     EXPECT_EQ(ibv_dereg_mr(mr), 0);
+  });
+  expect_no_point("replacing what is registered", [&] {
+    constexpr size_t kBytes = 1 << 20;
+    const auto add = [&](void* memory) {
+      ibv_mr* mr = ibv_reg_mr(pd, static_cast<char*>(memory) + 100, kBytes - 100, kAllAccess);
+      EXPECT_NE(mr, nullptr);
+      return mr;
+    };
+    const int id = shmget(IPC_PRIVATE, kBytes, IPC_CREAT | 0600);
+    void* memory =
+        mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    ibv_mr* private_mr = add(memory);
+    EXPECT_EQ(shmat(id, memory, SHM_REMAP), memory);
+    ibv_mr* segment_mr = add(memory);
+    EXPECT_EQ(shmdt(memory), 0);
+    EXPECT_EQ(ibv_dereg_mr(private_mr), 0);
+    EXPECT_EQ(ibv_dereg_mr(segment_mr), 0);
+    shmctl(id, IPC_RMID, nullptr);
+    void* heap = sbrk(kBytes);
+    ibv_mr* heap_mr = add(heap);
+    EXPECT_EQ(sbrk(-static_cast<intptr_t>(kBytes / 2)), static_cast<char*>(heap) + kBytes);
+    EXPECT_EQ(brk(heap), 0);
+    EXPECT_EQ(ibv_dereg_mr(heap_mr), 0);
   });
   expect_no_point("creating", [&] {
     ibv_comp_channel* channel = ibv_create_comp_channel(context);

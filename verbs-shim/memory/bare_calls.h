@@ -28,6 +28,7 @@ class BareCalls {
 
  private:
   void discard_in_mirror(uint64_t start, uint64_t end, int mirror);
+  void lose_in_time(uint64_t start, uint64_t end, const EventReader& reader);
   void settle_move(const MoveCall& move, const EventReader& reader);
   bool find_moved(const MoveCall& move, uint64_t& to, Area& area, TextRoom& room) const;
   bool take_home(const MoveCall& move, uint64_t to, const Area& area, const EventReader& reader,

@@ -62,12 +62,21 @@ void BareCalls::settle(const BlockedCall& call, EventReader reader) {
     if (reader.is_late_fill) state_.late.drop(start, end);
     before_discard(start, end, reader.mirror);
   } else if (is_unmap(call, start, end)) {
+    lose_in_time(start, end, reader);
     guard_gap(start, reader);
   } else if (is_move(call, move) &&
              state_.late.asides().any_aside(move.from, move.from + move.old_bytes) ==
                  reader.is_late_fill) {
     settle_move(move, reader);
   }
+}
+
+// What has been unmapped is followed later, by the revoker's thread. By then the thread that did it
+// may have grown what lies before to that place, and would see the old pages.
+void BareCalls::lose_in_time(uint64_t start, uint64_t end, const EventReader& reader) {
+  if (reader.is_late_fill || !Migrator::has_pages(reader.mirror, start, end)) return;
+  std::unique_lock lock(state_.mutex, std::defer_lock);
+  if (lock_in_time(lock)) release_.lose_in_time(start, end);
 }
 
 // Where a move has brought pages of the mirror. Returns false if they are none, or the kernel has
@@ -112,6 +121,7 @@ void BareCalls::settle_move(const MoveCall& move, const EventReader& reader) {
     else
       guard_gap(move.from, reader);
   } else if (move.new_bytes < move.old_bytes) {
+    lose_in_time(move.from + move.new_bytes, move.from + move.old_bytes, reader);
     guard_gap(move.from + move.new_bytes, reader);
   }
 }
@@ -142,7 +152,8 @@ bool BareCalls::take_home(const MoveCall& move, uint64_t to, const Area& area,
     raw_munmap(home, move.new_bytes);
     return false;
   }
-  if (locked) syscall(SYS_mlock, to, move.new_bytes);
+  // New mappings are locked after mlockall(MCL_FUTURE); what moves stays as it was.
+  syscall(locked ? SYS_mlock : SYS_munlock, to, move.new_bytes);
   // It may move on before the registrar knows that it is there.
   std::unique_lock lock(state_.mutex, std::defer_lock);
   if (!lock_in_time(lock) || state_.any_registered(move.from, end))

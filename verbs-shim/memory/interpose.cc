@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // The C library's calls that take memory away, so that migrated pages of it are forgotten. Best
 // effort: calls within the C library itself (brk, its heap's munmap) and raw system calls do not
-// come here; where the kernel does not tell of them (mapping_watch.h), free and realloc are asked.
+// come here, but for what free and realloc unmap; the kernel tells of them (mapping_watch.h), or
+// malloc's functions are asked.
 //
 // Nothing may allocate or take a lock unless migrated pages are concerned: these functions run
 // before constructors, inside allocators, and in signal handlers.
@@ -12,6 +13,8 @@
 #include <pthread.h>
 #include <stdarg.h>
 #include <stdlib.h>
+#include <sys/shm.h>
+#include <unistd.h>
 
 #include "verbs-shim/elf/next_function.h"
 #include "verbs-shim/memory/libc_calls.h"
@@ -77,15 +80,22 @@ bool libc_goes_untold() {
          !MemoryRegistrar::process().system_calls().hears_of_libc();
 }
 
+// The end of the program's heap, if it may concern a NIC; else 0.
+uint64_t end_of_heap() {
+  if (!MemoryRegistrar::concerns(0, SIZE_MAX)) return 0;
+  void* const now = libc_sbrk(0);
+  return now == MAP_FAILED ? 0 : address(now);
+}
+
 // A call of libc's malloc that may take away the end of its heap. It is noticed right after it, so
 // that a NIC may still write to a heap that other threads have let grow again meanwhile.
 class HeapEnd {
  public:
-  HeapEnd() : before_(libc_goes_untold() ? address(sbrk(0)) : 0) {}
+  HeapEnd() : before_(libc_goes_untold() ? end_of_heap() : 0) {}
   ~HeapEnd() {
     if (before_ == 0) return;
-    const uint64_t now = address(sbrk(0));
-    if (now < before_) MemoryRegistrar::process().system_calls().note_unmapped(now, before_);
+    const uint64_t now = end_of_heap();
+    if (now != 0 && now < before_) MemoryRegistrar::process().system_calls().note_unmapped(now, before_);
   }
   HeapEnd(const HeapEnd&) = delete;
   HeapEnd& operator=(const HeapEnd&) = delete;
@@ -140,6 +150,32 @@ HOSTNIC_INTERPOSED void* mremap(void* from, size_t old_length, size_t length, in
   return MemoryRegistrar::process().system_calls().mremap(from, old_length, length, flags, to);
 }
 
+HOSTNIC_INTERPOSED void* shmat(int id, const void* at, int flags) noexcept {
+  if ((flags & SHM_REMAP) == 0 || !MemoryRegistrar::concerns(address(at), SIZE_MAX / 2))
+    return libc_shmat(id, at, flags);
+  return MemoryRegistrar::process().system_calls().shmat_over(id, const_cast<void*>(at), flags);
+}
+
+HOSTNIC_INTERPOSED int shmdt(const void* at) noexcept {
+  if (!MemoryRegistrar::concerns(address(at), SIZE_MAX / 2)) return libc_shmdt(at);
+  return MemoryRegistrar::process().system_calls().shmdt(at);
+}
+
+HOSTNIC_INTERPOSED int brk(void* end) noexcept {
+  const uint64_t now = end_of_heap();
+  if (address(end) >= now || !MemoryRegistrar::concerns(address(end), now - address(end)))
+    return libc_brk(end);
+  return MemoryRegistrar::process().system_calls().brk(end, now);
+}
+
+HOSTNIC_INTERPOSED void* sbrk(intptr_t increment) noexcept {
+  const uint64_t now = increment < 0 ? end_of_heap() : 0;
+  const uint64_t less = -static_cast<uint64_t>(increment);
+  if (now == 0 || less > now || !MemoryRegistrar::concerns(now - less, less))
+    return libc_sbrk(increment);
+  return MemoryRegistrar::process().system_calls().sbrk(increment, now);
+}
+
 // A block with a mapping of its own is moved by glibc with a bare mremap, and made smaller by a
 // bare munmap, of which nothing may be missing.
 HOSTNIC_INTERPOSED void* realloc(void* block, size_t length) noexcept {
@@ -152,14 +188,16 @@ HOSTNIC_INTERPOSED void* realloc(void* block, size_t length) noexcept {
   if (bytes == 0 || !MemoryRegistrar::concerns(address(block), bytes)) return next(block, length);
   SystemCalls& calls = MemoryRegistrar::process().system_calls();
   if (length > bytes) return calls.realloc_mapping(block, bytes, length, next);
-  return calls.hears_of_libc() ? next(block, length)
-                               : calls.release_mapping(block, bytes, length, next);
+  return calls.release_mapping(block, bytes, length, next);
 }
 
-// A block with a mapping of its own is unmapped by a bare munmap, of which the kernel may not tell.
+// A block with a mapping of its own is unmapped by a bare munmap, of which the kernel tells late, or
+// not at all.
 HOSTNIC_INTERPOSED void free(void* block) noexcept {
   Free* const next = free_behind_ours();
-  if (block == nullptr || !libc_goes_untold()) return next(block);
+  if (block == nullptr ||
+      !MemoryRegistrar::concerns(address(block) & ~(kPageBytes - 1), SIZE_MAX / 2))
+    return next(block);
   const HeapEnd heap_end;
   const size_t bytes = bytes_of_mapping(block);
   if (bytes == 0 || !MemoryRegistrar::concerns(address(block), bytes)) return next(block);

@@ -4,6 +4,7 @@
 #include <stdarg.h>
 
 #include <atomic>
+#include <cerrno>
 
 #include "verbs-shim/elf/symbols.h"
 #include "verbs-shim/memory/raw_memory.h"
@@ -28,11 +29,19 @@ using Munmap = int(void*, size_t);
 using Mmap = void*(void*, size_t, int, int, int, off_t);
 using Madvise = int(void*, size_t, int);
 using Mremap = void*(void*, size_t, size_t, int, ...);
+using Shmat = void*(int, const void*, int);
+using Shmdt = int(const void*);
+using Brk = int(void*);
+using Sbrk = void*(intptr_t);
 
 constinit std::atomic<Munmap*> munmap_of_libc{nullptr};
 constinit std::atomic<Mmap*> mmap_of_libc{nullptr};
 constinit std::atomic<Madvise*> madvise_of_libc{nullptr};
 constinit std::atomic<Mremap*> mremap_of_libc{nullptr};
+constinit std::atomic<Shmat*> shmat_of_libc{nullptr};
+constinit std::atomic<Shmdt*> shmdt_of_libc{nullptr};
+constinit std::atomic<Brk*> brk_of_libc{nullptr};
+constinit std::atomic<Sbrk*> sbrk_of_libc{nullptr};
 
 void* raw_mremap_variadic(void* from, size_t old_length, size_t length, int flags, ...) {
   va_list arguments;
@@ -40,6 +49,19 @@ void* raw_mremap_variadic(void* from, size_t old_length, size_t length, int flag
   void* to = va_arg(arguments, void*);
   va_end(arguments);
   return raw_mremap(from, old_length, length, flags, to);
+}
+
+void* raw_shmat(int id, const void* at, int flags) {
+  return reinterpret_cast<void*>(syscall(SYS_shmat, id, at, flags));
+}
+int raw_shmdt(const void* at) { return static_cast<int>(syscall(SYS_shmdt, at)); }
+int no_brk(void*) {
+  errno = ENOMEM;
+  return -1;
+}
+void* no_sbrk(intptr_t) {
+  errno = ENOMEM;
+  return MAP_FAILED;
 }
 
 }  // namespace
@@ -59,6 +81,18 @@ int libc_madvise(void* at, size_t length, int advice) {
 void* libc_mremap(void* from, size_t old_length, size_t length, int flags, void* to) {
   return resolved(mremap_of_libc, "mremap", &raw_mremap_variadic)(from, old_length, length, flags,
                                                                   to);
+}
+
+void* libc_shmat(int id, const void* at, int flags) {
+  return resolved(shmat_of_libc, "shmat", &raw_shmat)(id, at, flags);
+}
+
+int libc_shmdt(const void* at) { return resolved(shmdt_of_libc, "shmdt", &raw_shmdt)(at); }
+
+int libc_brk(void* end) { return resolved(brk_of_libc, "brk", &no_brk)(end); }
+
+void* libc_sbrk(intptr_t increment) {
+  return resolved(sbrk_of_libc, "sbrk", &no_sbrk)(increment);
 }
 
 }  // namespace hostnic::memory

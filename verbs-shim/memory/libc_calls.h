@@ -7,6 +7,7 @@
 #include <sys/types.h>
 
 #include <cstddef>
+#include <cstdint>
 
 namespace hostnic::memory {
 
@@ -17,5 +18,10 @@ int libc_munmap(void* at, size_t length);
 void* libc_mmap(void* at, size_t length, int prot, int flags, int fd, off_t offset);
 int libc_madvise(void* at, size_t length, int advice);
 void* libc_mremap(void* from, size_t old_length, size_t length, int flags, void* to);
+void* libc_shmat(int id, const void* at, int flags);
+int libc_shmdt(const void* at);
+// Without a libc.so.6 these two fail, with ENOMEM.
+int libc_brk(void* end);
+void* libc_sbrk(intptr_t increment);
 
 }  // namespace hostnic::memory

@@ -289,9 +289,20 @@ void PageRelease::follow(const MemoryChange& change) try {
 } catch (...) {  // no room for a border: the next look at /proc/self/maps puts it right
 }
 
+void PageRelease::keep(uint64_t start, uint64_t end, bool in_table) {
+  if (in_table) {  // this part only: alike ranges have been joined
+    state_.table.split_at(start);
+    state_.table.split_at(end);
+    state_.table.first_after(start)->second.place = PagePlace::kLost;
+  } else {
+    state_.table.insert(start, {end, 0, PagePlace::kLost});
+  }
+  state_.lost_in_use = true;
+}
+
 // Pages of the mirror that no migration brought there: a bare mremap had grown the mapping in
-// place. [start, end) is no longer mapped; what the program sees elsewhere stays, and nothing else
-// comes to that place of the mirror.
+// place. [start, end) has been unmapped; what the program sees elsewhere stays, and nothing else
+// comes to that place of the mirror. What has grown there anew since is the program's.
 void PageRelease::keep_grown(uint64_t start, uint64_t end) {
   if (state_.mirror_fd < 0) return;
   for (uint64_t at = start; at < end;) {
@@ -302,16 +313,12 @@ void PageRelease::keep_grown(uint64_t start, uint64_t end) {
                                                       : range->first;
     const uint64_t to = std::min(end, next);
     const bool known = inside && range->second.place != PagePlace::kInPlace;
-    if (!known && Migrator::has_pages(state_.mirror_fd, at, to)) {
-      if (inside) {  // this part only: alike ranges have been joined
-        state_.table.split_at(at);
-        state_.table.split_at(to);
-        state_.table.first_after(at)->second.place = PagePlace::kLost;
-      } else {
-        state_.table.insert(at, {to, 0, PagePlace::kLost});
-      }
-      state_.lost_in_use = true;
-    }
+    if (!known && Migrator::has_pages(state_.mirror_fd, at, to) &&
+        read_areas(at, to, state_.areas_of_losses))
+      for_each_part(state_.areas_of_losses, at, to,
+                    [&](uint64_t from, uint64_t until, const Area* area) {
+                      if (area == nullptr || !state_.is_mirror(*area)) keep(from, until, inside);
+                    });
     at = to;
   }
   if (state_.lost_in_use) free_lost();
@@ -323,7 +330,16 @@ void PageRelease::lose_unmapped(uint64_t start, uint64_t end) try {
   const NoNewMappings no_new_mappings;
   const Critical critical(state_);
   lose_where_gone(start, end);
+  keep_grown(start, end);
   errno = error;
+} catch (...) {  // as above
+}
+
+void PageRelease::lose_in_time(uint64_t start, uint64_t end) try {
+  const NoNewMappings no_new_mappings;
+  if (state_.late.asides().any_aside(start, end)) return;
+  lose_where_gone(start, end);
+  keep_grown(start, end);
 } catch (...) {  // as above
 }
 

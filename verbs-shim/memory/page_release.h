@@ -40,6 +40,9 @@ class PageRelease {
   // meanwhile, the mirror's pages are that registration's. The second is called without the lock.
   void lose_where_gone(uint64_t start, uint64_t end);
   void lose_unmapped(uint64_t start, uint64_t end);
+  // Does so for what a bare call has just unmapped, before its thread goes on: it may grow the
+  // mirror's mapping to that place again at once.
+  void lose_in_time(uint64_t start, uint64_t end);
   // Whether a NIC reaches a part of [start, end) by the mem fd whose end the kernel does not
   // report.
   bool goes_untold(uint64_t start, uint64_t end);
@@ -65,6 +68,7 @@ class PageRelease {
   void unwatch_unused(uint64_t start, uint64_t end);
   void punch_unseen(uint64_t start, uint64_t end);
   void keep_grown(uint64_t start, uint64_t end);
+  void keep(uint64_t start, uint64_t end, bool in_table);
   void free_lost();
 
   RegistrarState& state_;

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "verbs-shim/memory/system_calls.h"
 
+#include <sys/shm.h>
+
 #include <algorithm>
 #include <cerrno>
 
@@ -116,6 +118,64 @@ void* SystemCalls::mmap_fixed(void* at, size_t length_bytes, int prot, int flags
   const uint64_t start = address(at);
   return take_away(start, start + page_up(length_bytes),
                    [&](bool) { return libc_mmap(at, length_bytes, prot, flags, fd, offset); });
+} catch (...) {
+  errno = ENOMEM;
+  return MAP_FAILED;
+}
+
+void* SystemCalls::shmat_over(int id, void* at, int flags) try {
+  const uint64_t start = (flags & SHM_RND) != 0 ? page_down(address(at)) : address(at);
+  const int error = errno;
+  shmid_ds segment{};
+  const bool known = shmctl(id, IPC_STAT, &segment) == 0;
+  errno = error;
+  if (!known) return libc_shmat(id, at, flags);
+  return take_away(start, start + page_up(segment.shm_segsz),
+                   [&](bool) { return libc_shmat(id, at, flags); });
+} catch (...) {
+  errno = ENOMEM;
+  return MAP_FAILED;
+}
+
+// The end of what a segment has at `start`, where it begins; `start`: not known, or not in one
+// piece. The kernel tells of such.
+uint64_t SystemCalls::segment_end(uint64_t start) {
+  const int error = errno;
+  TextRoom room;
+  Area first, area;
+  uint64_t end = start;
+  if (next_area(start, first, room) && first.start == start && first.shared && first.offset == 0) {
+    end = first.end;
+    shmid_ds segment{};
+    const bool whole = shmctl(static_cast<int>(first.inode), IPC_STAT, &segment) == 0 &&
+                       next_area(start + page_up(segment.shm_segsz) - 1, area, room) &&
+                       area.offset + (start - area.start) == 0 &&
+                       area.same_file_as(first.device_major, first.device_minor, first.inode);
+    end = whole ? start + page_up(segment.shm_segsz) : start;
+  }
+  errno = error;
+  return end;
+}
+
+int SystemCalls::shmdt(const void* at) try {
+  const CancellationOff cancellation_off;
+  const uint64_t start = address(at);
+  return take_away(start, segment_end(start), [&](bool) { return libc_shmdt(at); });
+} catch (...) {
+  errno = ENOMEM;
+  return -1;
+}
+
+int SystemCalls::brk(void* end, uint64_t now) try {
+  return take_away(page_up(address(end)), page_up(now), [&](bool) { return libc_brk(end); });
+} catch (...) {
+  errno = ENOMEM;
+  return -1;
+}
+
+void* SystemCalls::sbrk(intptr_t increment, uint64_t now) try {
+  return take_away(page_up(now + static_cast<uint64_t>(increment)), page_up(now),
+                   [&](bool) { return libc_sbrk(increment); });
 } catch (...) {
   errno = ENOMEM;
   return MAP_FAILED;
@@ -376,12 +436,19 @@ void* SystemCalls::release_mapping(void* block, size_t usable_bytes, size_t leng
                                    void* (*release)(void*, size_t)) {
   const uint64_t start = page_down(address(block));
   const uint64_t end = page_up(address(block) + usable_bytes);
+  const uint64_t gone = length == 0 ? start : page_up(address(block) + length);
   Change change(*this);
-  const bool concerned = begin_change(change, start, end);
+  const bool concerned = gone < end && prepare_replacement(change, gone, end);
   void* result = release(block, length);
+  const int error = errno;
+  if (!concerned) return result;
   const bool failed = result == nullptr && length != 0;
-  if (concerned && !failed)
-    change.took(result == block ? page_up(address(block) + length) : start, end);
+  if (!failed) change.took(gone, end);
+  // What has been copied elsewhere is gone as a whole.
+  if (!failed && length != 0 && result != block) change.took(start, gone);
+  const Critical critical(state_);
+  watch_again(start, end);
+  errno = error;
   return result;
 }
 

@@ -26,17 +26,24 @@ class SystemCalls {
 
   int munmap(void* at, size_t length_bytes);
   void* mmap_fixed(void* at, size_t length_bytes, int prot, int flags, int fd, off_t offset);
+  // shmat with SHM_REMAP.
+  void* shmat_over(int id, void* at, int flags);
+  int shmdt(const void* at);
+  // These make the heap smaller, from `now` on which it ends.
+  int brk(void* end, uint64_t now);
+  void* sbrk(intptr_t increment, uint64_t now);
   int madvise(void* at, size_t length_bytes, int advice);
   void* mremap(void* from, size_t old_length, size_t length, int flags, void* to);
   // Does `reallocate`, libc's own realloc, to a block that is a mapping of libc's: it moves there
   // by a bare mremap.
   void* realloc_mapping(void* block, size_t usable_bytes, size_t length,
                         void* (*reallocate)(void*, size_t));
-  // Whether the kernel tells of what libc unmaps by itself. Where it does not, the two functions
-  // below are called.
+  // Whether the kernel tells of what libc unmaps by itself. Where it does not, note_unmapped() is
+  // called.
   bool hears_of_libc() const { return state_.watch.reports(); }
   // Does `release`: free, or realloc to less, of a block that is a mapping of libc's. It unmaps the
-  // block, or what lies behind `length`, by a bare munmap.
+  // block, or what lies behind `length`, by a bare munmap, of which the kernel tells when another
+  // thread may have mapped something there.
   void* release_mapping(void* block, size_t usable_bytes, size_t length,
                         void* (*release)(void*, size_t));
   // Notes that libc has unmapped [start, end), which was the end of its heap.
@@ -47,6 +54,7 @@ class SystemCalls {
   template <typename Call>
   auto take_away(uint64_t start, uint64_t end, Call call);
   bool begin_change(Change& change, uint64_t start, uint64_t end);
+  uint64_t segment_end(uint64_t start);
   bool prepare_move(Change& change, uint64_t start, uint64_t end);
   bool prepare_replacement(Change& change, uint64_t start, uint64_t end);
   bool bring_home(uint64_t start, uint64_t end);

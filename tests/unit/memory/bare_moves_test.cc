@@ -94,6 +94,21 @@ TEST_F(MemoryBareMoves, WhatStaysMappedIsEmpty) {
   }
 }
 
+// mlockall(MCL_FUTURE) locks what is mapped from then on, and not what moves.
+TEST_F(MemoryBareMoves, WhatWasNotLockedIsNotLater) {
+  Buffer buffer(kLength), target(kLength);
+  buffer.fill(3);
+  Nic::Mr mr;
+  add(buffer, mr, kLength);
+  if (mlockall(MCL_FUTURE) != 0) GTEST_SKIP() << std::strerror(errno);
+  ASSERT_EQ(target.data(), raw_mremap(buffer.data(), kLength, kLength,
+                                      MREMAP_MAYMOVE | MREMAP_FIXED, target.data()));
+  EXPECT_EQ(changed(target.data(), kLength, 3), 0u);
+  EXPECT_EQ(madvise(target.data(), kPage, MADV_DONTNEED), 0) << std::strerror(errno);
+  munlockall();
+  nic.remove(mr);
+}
+
 // Moves follow each other at once, and the key follows all of them.
 TEST_F(MemoryBareMoves, PagesMoveOn) {
   Buffer buffer(kLength), first(kLength), second(kLength);
@@ -158,6 +173,35 @@ TEST_F(MemoryBareMoves, WhatHasGrownInPlaceIsInAChild) {
   });
   EXPECT_EQ(buffer.data()[0], std::byte{6});
   EXPECT_EQ(buffer.data()[40 * kPage], std::byte{8}) << "a child's pages are its own";
+}
+
+// What is unmapped is followed later, and may have grown anew by then.
+TEST_F(MemoryBareMoves, WhatHasGrownInPlaceAgainIsEmpty) {
+  for (int round = 0; round < 10 && !HasFailure(); round++) {
+    Buffer buffer(8 * kPage);
+    std::byte* const growth = buffer.data() + 2 * kPage;
+    std::memset(buffer.data(), 6, 2 * kPage);
+    Nic::Mr mr;
+    add(buffer, mr, 2 * kPage);
+    ASSERT_EQ(raw_munmap(growth, 6 * kPage), 0);
+    const auto resize = [&](size_t from, size_t to) {
+      return raw_mremap(buffer.data(), from * kPage, to * kPage, 0, nullptr);
+    };
+    ASSERT_EQ(buffer.data(), resize(2, 4));
+    std::memset(growth, 8, 2 * kPage);
+    device.is_slow = true;
+    if (round % 2 == 0)
+      ASSERT_EQ(raw_munmap(growth, 2 * kPage), 0);
+    else
+      ASSERT_EQ(buffer.data(), resize(4, 2));
+    ASSERT_EQ(buffer.data(), resize(2, 4)) << std::strerror(errno);
+    EXPECT_EQ(not_zero(growth, 2 * kPage), 0u) << "round " << round;
+    std::memset(growth, 9, 2 * kPage);
+    wait_for_revoker();
+    device.is_slow = false;
+    EXPECT_EQ(std::count(growth, growth + 2 * kPage, std::byte{9}), 2 * kPage) << round;
+    nic.remove(mr);
+  }
 }
 
 // What has grown in place is registered, and a part of it replaced: the rest stays as it is.

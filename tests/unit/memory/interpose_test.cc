@@ -2,6 +2,9 @@
 // Programs that unmap, replace, move or discard memory while it is registered.
 
 // The interposers are in this program as a whole (meson.build), and serve its other tests, too.
+#include <malloc.h>
+#include <sys/shm.h>
+
 #include "tests/unit/memory/watching.h"
 #include "verbs-shim/elf/symbols.h"
 #include "verbs-shim/memory/raw_memory.h"
@@ -82,6 +85,95 @@ TEST_F(MemoryWatch, NothingIsWrittenToWhatIsMappedOver) {
   }
   over = true;
   nic_thread.join();
+}
+
+// A NIC that writes to registered memory whenever it is let, as long as this lives.
+class Writer {
+ public:
+  Writer(Device& device, uint64_t va) : thread_([this, &device, va] {
+    while (!over_) {
+      if (writes_)
+        written_ += device.write(va, std::byte{1});
+      else
+        pauses_++;
+    }
+  }) {}
+  ~Writer() {
+    over_ = true;
+    thread_.join();
+  }
+  void begin() {
+    const int before = written_;
+    writes_ = true;
+    while (written_ == before) std::this_thread::yield();
+  }
+  void end() {
+    writes_ = false;
+    for (const int paused = pauses_; pauses_ < paused + 2;) std::this_thread::yield();
+  }
+
+ private:
+  std::atomic<bool> writes_{false}, over_{false};
+  std::atomic<int> written_{0}, pauses_{0};
+  std::thread thread_;
+};
+
+TEST_F(MemoryWatch, NothingIsWrittenToASegmentThatIsAttachedOver) {
+  const int id = shmget(IPC_PRIVATE, kPage, IPC_CREAT | 0600);
+  ASSERT_GE(id, 0);
+  auto* const seen = static_cast<std::byte*>(shmat(id, nullptr, 0));
+  Buffer buffer(kPage);
+  for (int round = 0; round < 60 && !HasFailure(); round++) {
+    ASSERT_EQ(buffer.data(), map_at(buffer.va(), kPage));
+    Nic::Mr mr;
+    ASSERT_TRUE(nic.add(buffer.va() + kSkew, 1000, mr)) << nic.error;
+    device.forget_revocations();
+    Writer writer(device, buffer.va() + kSkew);
+    writer.begin();
+    ASSERT_EQ(buffer.data(), shmat(id, buffer.data(), SHM_REMAP)) << std::strerror(errno);
+    std::this_thread::sleep_for(std::chrono::microseconds(200));
+    writer.end();
+    ASSERT_EQ(seen[kSkew], std::byte{0}) << "round " << round;
+    nic.remove(mr);
+  }
+  EXPECT_EQ(shmdt(buffer.data()), 0);
+  EXPECT_EQ(shmdt(seen), 0);
+  EXPECT_EQ(shmdt(seen), -1);
+  shmctl(id, IPC_RMID, nullptr);
+}
+
+// A block with a mapping of its own is unmapped by libc itself, and another thread may map
+// something there before the kernel's report is read.
+TEST_F(MemoryWatch, NothingIsWrittenToWhatOthersMapWhereABlockWas) {
+#ifdef __SANITIZE_ADDRESS__
+  GTEST_SKIP() << "AddressSanitizer keeps freed memory for a while";
+#endif
+  mallopt(M_MMAP_THRESHOLD, 128 << 10);
+  constexpr int kNoReplace = MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE;
+  for (int round = 0; round < 60 && !HasFailure(); round++) {
+    auto* const block = static_cast<std::byte*>(std::malloc(kMiB));
+    const uint64_t page = memory::page_up(reinterpret_cast<uint64_t>(block)) + kPage;
+    Nic::Mr mr;
+    ASSERT_TRUE(nic.add(page + kSkew, 1000, mr)) << nic.error;
+    device.forget_revocations();
+    std::atomic<bool> ready{false};
+    std::thread other([&] {
+      ready = true;
+      while (memory::raw_mmap(reinterpret_cast<void*>(page), kPage, PROT_READ | PROT_WRITE,
+                              kNoReplace, -1, 0) == MAP_FAILED)
+        continue;
+    });
+    while (!ready) std::this_thread::yield();
+    Writer writer(device, page + kSkew);
+    writer.begin();
+    std::free(block);
+    other.join();
+    std::this_thread::sleep_for(std::chrono::microseconds(200));
+    writer.end();
+    EXPECT_EQ(reinterpret_cast<std::byte*>(page)[kSkew], std::byte{0}) << "round " << round;
+    nic.remove(mr);
+    memory::raw_munmap(reinterpret_cast<void*>(page), kPage);
+  }
 }
 
 // Past the interposers, as free and brk within the C library do.

@@ -2,6 +2,7 @@
 // Memory that is unmapped while it is registered is reported, whoever unmaps it.
 #include <fcntl.h>
 #include <malloc.h>
+#include <sys/shm.h>
 
 #include <thread>
 
@@ -217,6 +218,41 @@ TEST_F(MemoryUntold, AHeapThatEndsEarlierIsNoticed) {
     });
     ASSERT_GT(va, reinterpret_cast<uint64_t>(sbrk(0)));
     EXPECT_TRUE(device.revoked(va));
+  });
+}
+
+TEST_F(MemoryUntold, AProgramsBreakIsNoticed) {
+  without_userfaultfd([](Nic& nic, Device& device) {
+    for (const bool by_brk : {false, true}) {
+      auto* const old_break = static_cast<std::byte*>(sbrk(16 * kPage));
+      ASSERT_NE(reinterpret_cast<void*>(-1), old_break);
+      const uint64_t va = memory::page_up(reinterpret_cast<uint64_t>(old_break)) + kPage + kSkew;
+      device.forget_revocations();
+      change_registered(nic, va, 1000, [&] {
+        if (by_brk)
+          ASSERT_EQ(0, brk(old_break));
+        else
+          ASSERT_NE(reinterpret_cast<void*>(-1), sbrk(-static_cast<intptr_t>(16 * kPage)));
+      });
+      EXPECT_EQ(sbrk(0), old_break);
+      EXPECT_TRUE(device.revoked(va)) << by_brk;
+    }
+  });
+}
+
+TEST_F(MemoryUntold, SegmentsThatAreAttachedOverAreNoticed) {
+  without_userfaultfd([](Nic& nic, Device& device) {
+    const int id = shmget(IPC_PRIVATE, 2 * kPage, IPC_CREAT | 0600);
+    ASSERT_GE(id, 0);
+    Buffer buffer(4 * kPage);
+    change_registered(nic, buffer.va(), 4 * kPage, [&] {
+      ASSERT_EQ(buffer.data(), shmat(id, buffer.data() + 50, SHM_REMAP | SHM_RND));
+    });
+    EXPECT_TRUE(device.revoked(buffer.va()));
+    EXPECT_TRUE(device.revoked(buffer.va() + 2 * kPage - 1));
+    EXPECT_FALSE(device.revoked(buffer.va() + 2 * kPage));
+    EXPECT_EQ(shmdt(buffer.data()), 0);
+    shmctl(id, IPC_RMID, nullptr);
   });
 }
 
