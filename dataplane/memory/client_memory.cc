@@ -140,8 +140,8 @@ struct ClientMemory::Mapping {
   PageTables tables = {};
 };
 
-ClientMemory::ClientMemory(int mirror_fd, std::atomic<bool>* client_gone, const MemoryTerms& terms)
-    : mirror_fd_(fcntl(mirror_fd, F_DUPFD_CLOEXEC, 0)), client_gone_(client_gone), terms_(terms) {
+ClientMemory::ClientMemory(int mirror_fd, std::atomic<bool>* cut_off, const MemoryTerms& terms)
+    : mirror_fd_(fcntl(mirror_fd, F_DUPFD_CLOEXEC, 0)), cut_off_(cut_off), terms_(terms) {
   struct stat file {};
   if (mirror_fd_ >= 0 && fstat(mirror_fd_, &file) == 0)
     mirror_space_ = MemorySpaces::acquire(file.st_dev, file.st_ino);
@@ -381,7 +381,8 @@ Expected<ClientMemory::Mapping*, std::string> ClientMemory::acquire(const Source
                                                                     uint64_t offset, uint64_t end) {
   for (auto& [host, mapping] : by_host_) {
     if (mapping->space_id != source.space_id || mapping->writable != source.writable ||
-        offset < mapping->offset || end > mapping->offset + mapping->length_bytes)
+        offset < mapping->offset || end > mapping->offset + mapping->length_bytes ||
+        is_replaced(mapping->host, mapping->length_bytes))
       continue;
     if (auto used = use_part(*mapping, offset, end); !used) return Error(used.error());
     mapping->users++;
@@ -451,7 +452,7 @@ Expected<ClientMemory::Mapping*, std::string> ClientMemory::map_file(const Sourc
     munmap(host, length);
     return Error(std::string("hostnicd cannot guard it: ") + std::strerror(error));
   }
-  if (!add_sigbus_range(host, length, page_bytes, client_gone_)) {
+  if (!add_sigbus_range(host, length, page_bytes, cut_off_)) {
     munmap(host, length);
     return Error("hostnicd maps too much client memory already");
   }

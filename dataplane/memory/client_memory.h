@@ -78,9 +78,9 @@ struct MemoryTerms {
 // don't wait for each other.
 class ClientMemory {
  public:
-  // `mirror_fd` (see check_mirror) is duplicated; the caller keeps its own. `client_gone` is set by
-  // the SIGBUS guard when the client cuts off memory it registered; it must outlive this object.
-  ClientMemory(int mirror_fd, std::atomic<bool>* client_gone, const MemoryTerms& terms = {});
+  // `mirror_fd` (see check_mirror) is duplicated; the caller keeps its own. `cut_off` is set by the
+  // SIGBUS guard when the client cuts off memory it registered; it must outlive this object.
+  ClientMemory(int mirror_fd, std::atomic<bool>* cut_off, const MemoryTerms& terms = {});
   ~ClientMemory();  // unmaps everything; no lcore may still use a piece
   ClientMemory(const ClientMemory&) = delete;
   ClientMemory& operator=(const ClientMemory&) = delete;
@@ -144,7 +144,7 @@ class ClientMemory {
   uint32_t mirror_space_ = 0;
   int refusal_ = EINVAL;
   std::string limit_met_;
-  std::atomic<bool>* client_gone_;
+  std::atomic<bool>* cut_off_;
   MemoryTerms terms_;
   std::map<std::byte*, std::unique_ptr<Mapping>> by_host_;  // key: first byte of the mapping
 };

@@ -22,8 +22,10 @@ struct SigbusRange {
   std::atomic<uintptr_t> start{0};  // 0: free
   std::atomic<uintptr_t> end{0};
   std::atomic<uintptr_t> page_bytes{0};
-  std::atomic<std::atomic<bool>*> client_gone{nullptr};
+  std::atomic<std::atomic<bool>*> mark{nullptr};
   std::atomic<uint32_t> replaced{0};  // how often memory was put there
+  // All that was put there lies in between.
+  std::atomic<uintptr_t> replaced_from{UINTPTR_MAX}, replaced_to{0};
 };
 
 // Each page that is put somewhere by itself makes up to two more areas, of which a process may have
@@ -48,7 +50,41 @@ SigbusRange* find_start(uintptr_t start) {
   std::abort();
 }
 
-bool put_memory(uintptr_t begin, uintptr_t end) {
+void widen(std::atomic<uintptr_t>& low, std::atomic<uintptr_t>& high, uintptr_t begin,
+           uintptr_t end) {
+  uintptr_t from = low.load(std::memory_order_relaxed);
+  while (begin < from && !low.compare_exchange_weak(from, begin)) continue;
+  uintptr_t to = high.load(std::memory_order_relaxed);
+  while (end > to && !high.compare_exchange_weak(to, end)) continue;
+}
+
+void note_bounds(SigbusRange& range, uintptr_t begin, uintptr_t end) {
+  widen(range.replaced_from, range.replaced_to, begin, end);
+  widen(sigbus_detail::lowest, sigbus_detail::highest, begin, end);
+}
+
+// Once nothing is replaced any more nobody need look. A handler that runs meanwhile has noted its
+// range before, which the second look finds, or widens the bounds afterwards.
+void look_at_bounds() {
+  for (const bool first : {true, false}) {
+    bool any = false;
+    for (size_t i = 0; i < used_slots.load(std::memory_order_acquire); i++) {
+      const SigbusRange& range = ranges[i];
+      if (range.start.load() == 0 || range.replaced_to.load() == 0) continue;
+      any = true;
+      if (!first)
+        widen(sigbus_detail::lowest, sigbus_detail::highest, range.replaced_from.load(),
+              range.replaced_to.load());
+    }
+    if (any || !first) return;
+    sigbus_detail::highest.store(0);
+    sigbus_detail::lowest.store(UINTPTR_MAX);
+  }
+}
+
+// The bounds are known before anybody can read what is put there.
+bool put_memory(SigbusRange& range, uintptr_t begin, uintptr_t end) {
+  note_bounds(range, begin, end);
   return syscall(SYS_mmap, reinterpret_cast<void*>(begin), end - begin, PROT_READ | PROT_WRITE,
                  MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED | MAP_NORESERVE, -1, 0) != -1;
 }
@@ -60,9 +96,9 @@ bool replace_part(SigbusRange& range, uintptr_t start, uintptr_t end, uintptr_t 
   if (before < kBlocks) {
     const uintptr_t bytes = before < kSinglePages ? page_bytes : std::max(page_bytes, kBlockBytes);
     const uintptr_t begin = address & ~(bytes - 1);
-    if (put_memory(std::max(begin, start), std::min(begin + bytes, end))) return true;
+    if (put_memory(range, std::max(begin, start), std::min(begin + bytes, end))) return true;
   }
-  return put_memory(start, end);
+  return put_memory(range, start, end);
 }
 
 // The handler, which is async-signal-safe: atomics and system calls.
@@ -76,11 +112,13 @@ void on_sigbus(int, siginfo_t* info, void*) {
     const uintptr_t end = range.end.load(std::memory_order_relaxed);
     if (start == 0 || address < start || address >= end) continue;
     const uintptr_t page_bytes = range.page_bytes.load(std::memory_order_relaxed);
-    std::atomic<bool>* const client_gone = range.client_gone.load(std::memory_order_relaxed);
+    std::atomic<bool>* const mark = range.mark.load(std::memory_order_relaxed);
     std::atomic_thread_fence(std::memory_order_acquire);
     if (range.start.load(std::memory_order_relaxed) != start) continue;
     if (!replace_part(range, start, end, page_bytes, address)) abort_with_line();
-    client_gone->store(true, std::memory_order_release);
+    sigbus_detail::has_faulted.store(true, std::memory_order_relaxed);
+    mark->store(true, std::memory_order_release);
+    replacements.fetch_add(1, std::memory_order_release);
     errno = saved_errno;
     return;
   }
@@ -98,7 +136,7 @@ bool install_sigbus_guard() {
 }
 
 bool add_sigbus_range(std::byte* start, uint64_t length_bytes, uint64_t page_bytes,
-                      std::atomic<bool>* client_gone) {
+                      std::atomic<bool>* mark) {
   const std::lock_guard lock(table_mutex);
   SigbusRange* slot = find_start(0);
   const size_t slots = used_slots.load(std::memory_order_relaxed);
@@ -111,8 +149,10 @@ bool add_sigbus_range(std::byte* start, uint64_t length_bytes, uint64_t page_byt
   std::atomic_thread_fence(std::memory_order_release);
   slot->end.store(first + length_bytes, std::memory_order_relaxed);
   slot->page_bytes.store(page_bytes, std::memory_order_relaxed);
-  slot->client_gone.store(client_gone, std::memory_order_relaxed);
+  slot->mark.store(mark, std::memory_order_relaxed);
   slot->replaced.store(0, std::memory_order_relaxed);
+  slot->replaced_from.store(UINTPTR_MAX, std::memory_order_relaxed);
+  slot->replaced_to.store(0, std::memory_order_relaxed);
   slot->start.store(first, std::memory_order_release);
   if (slot == &ranges[slots]) used_slots.store(slots + 1, std::memory_order_release);
   return true;
@@ -121,7 +161,22 @@ bool add_sigbus_range(std::byte* start, uint64_t length_bytes, uint64_t page_byt
 void remove_sigbus_range(std::byte* start) {
   const std::lock_guard lock(table_mutex);
   SigbusRange* slot = find_start(reinterpret_cast<uintptr_t>(start));
-  if (slot != nullptr) slot->start.store(0, std::memory_order_release);
+  if (slot == nullptr) return;
+  slot->start.store(0, std::memory_order_release);
+  if (slot->replaced_to.load() != 0) look_at_bounds();
+}
+
+bool is_replaced(const std::byte* start, uint64_t length_bytes) {
+  const auto first = reinterpret_cast<uintptr_t>(start);
+  const size_t slots = used_slots.load(std::memory_order_acquire);
+  for (size_t i = 0; i < slots; i++) {
+    const SigbusRange& range = ranges[i];
+    if (range.start.load(std::memory_order_acquire) == 0) continue;
+    if (range.replaced_from.load(std::memory_order_relaxed) < first + length_bytes &&
+        first < range.replaced_to.load(std::memory_order_relaxed))
+      return true;
+  }
+  return false;
 }
 
 }  // namespace hostnic

@@ -2,8 +2,14 @@
 // Survival of SIGBUS on client memory. A client may truncate a file that hostnicd maps, or punch a
 // hole into it, for which no page is left (huge pages, a full tmpfs) or none is made
 // (hole_guard.h); the next access by an lcore then raises SIGBUS. The guard puts anonymous memory
-// there, marks the client and lets the lcore go on; the control thread drops the client. A SIGBUS
-// anywhere else is our own bug and aborts.
+// there, sets the range's mark and lets the lcore go on. A SIGBUS anywhere else is our own bug and
+// aborts.
+//
+// What the lcore has copied then is not what the client registered, and must not count: until
+// forget_fault(), which ends its NIC's turn, it neither takes nor sends what it copies. Both come
+// again, and by then whoever looks at the mark has put the keys out of use, or dropped the client.
+// The same goes for what it copies from where another thread has met such memory: packets under way
+// may refer to it.
 #pragma once
 
 #include <atomic>
@@ -16,16 +22,45 @@ namespace hostnic {
 // failure.
 bool install_sigbus_guard();
 
-// Declares [start, start + length_bytes) to be client memory in pages of `page_bytes`.
-// `client_gone` must stay valid until the range is removed. Returns false if the table is full,
-// which has room for kClientMappings of registered memory and for the segments of 4,096 clients.
-// [any thread]
+// Declares [start, start + length_bytes) to be client memory in pages of `page_bytes`. `mark`,
+// which is set when memory is put there, must stay valid until the range is removed. Returns false
+// if the table is full, which has room for kClientMappings of registered memory and for the
+// segments of 4,096 clients. [any thread]
 inline constexpr size_t kClientMappings = 16384;
 inline constexpr size_t kSegmentRanges = 3 * 4096;
 inline constexpr size_t kSigbusRanges = kClientMappings + kSegmentRanges;
 bool add_sigbus_range(std::byte* start, uint64_t length_bytes, uint64_t page_bytes,
-                      std::atomic<bool>* client_gone);
+                      std::atomic<bool>* mark);
 // Removes a range that nobody accesses any more, before it is unmapped. [any thread]
 void remove_sigbus_range(std::byte* start);
+
+// Whether anything of the client's may have been replaced in [start, start + length_bytes): parts
+// that lie between two such count as well. [any thread]
+bool is_replaced(const std::byte* start, uint64_t length_bytes);
+
+// Counts what has been put anywhere; whoever sees a number sees the marks as well. [any thread]
+inline constinit std::atomic<uint64_t> replacements{0};
+
+namespace sigbus_detail {
+inline constinit thread_local std::atomic<bool> has_faulted{false};
+// All that was put anywhere lies in between.
+inline constinit std::atomic<uintptr_t> lowest{UINTPTR_MAX}, highest{0};
+}  // namespace sigbus_detail
+// Whether this thread has met such memory since forget_fault().
+inline bool has_faulted() {
+  std::atomic_signal_fence(std::memory_order_seq_cst);
+  return sigbus_detail::has_faulted.load(std::memory_order_relaxed);
+}
+inline void forget_fault() { sigbus_detail::has_faulted.store(false, std::memory_order_relaxed); }
+// Called when something was copied from [at, at + length_bytes). Returns whether it counts for
+// nothing, with all else that this thread copies until forget_fault().
+inline bool copy_is_void(const std::byte* at, uint64_t length_bytes) {
+  const auto first = reinterpret_cast<uintptr_t>(at);
+  if (first < sigbus_detail::highest.load(std::memory_order_relaxed) &&
+      first + length_bytes > sigbus_detail::lowest.load(std::memory_order_relaxed) &&
+      is_replaced(at, length_bytes))
+    sigbus_detail::has_faulted.store(true, std::memory_order_relaxed);
+  return has_faulted();
+}
 
 }  // namespace hostnic

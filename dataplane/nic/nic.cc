@@ -12,6 +12,7 @@
 #include <string>
 #include <utility>
 
+#include "dataplane/memory/sigbus.h"
 #include "dataplane/nic/nic_core.h"
 #include "protocol/hostif/core_sharing.h"
 
@@ -109,6 +110,7 @@ uint32_t NicShard::turn(TimeNs now_ns) {
   work += transports.sum([](auto& transport) { return transport.end_turn(); });
   work += egress.ask_neighbours();
   egress.flush_all();
+  if (unlikely(has_faulted())) end_faulty_turn();
   port.advance();
   // Impairments of what leaves take and release references, too.
   references.flush();
@@ -117,6 +119,28 @@ uint32_t NicShard::turn(TimeNs now_ns) {
   reports.wake_drivers(work == 0);
   clients.forget_idle();
   return work;
+}
+
+// What has been copied out of memory that is cut off has not counted (sigbus.h): the turn that did
+// it is over.
+void NicShard::end_faulty_turn() {
+  egress.drop_all();
+  forget_fault();
+}
+
+// Puts the keys to memory that its client has cut off out of use, before anything is taken that
+// was sent after somebody met it.
+void NicShard::look_at_replacements() {
+  const uint64_t seen = replacements.load(std::memory_order_acquire);
+  if (likely(seen == replacements_seen)) return;
+  replacements_seen = seen;
+  for (const auto& client : clients.all()) {
+    ClientChannel& channel = *client->channel;
+    const bool cut_off = channel.memory_cut_off.exchange(false, std::memory_order_acquire);
+    if (!cut_off && !channel.memory_gone.load(std::memory_order_acquire)) continue;
+    const uint32_t keys = shared.mrs.cut_off(channel.settings().client_id);
+    channel.keys_cut_off.fetch_add(keys, std::memory_order_relaxed);
+  }
 }
 
 struct NicCore {

@@ -93,7 +93,11 @@ struct NicShard {
   DeadQps dead_qps;
   StrayDatagrams stray_datagrams;
 
+  uint64_t replacements_seen = 0;  // sigbus.h
+
   uint32_t turn(TimeNs now_ns);
+  void look_at_replacements();
+  void end_faulty_turn();
   bool is_own(Ipv4Address address) const {
     return address == own_ip || shared.settings.is_own(address);
   }

@@ -55,6 +55,7 @@ uint32_t NicShard::receive_arrived() {
   const bool looks_ahead = port.capabilities().delivers_whole_bth;
   while (done < kRxBudget && counters.get(Counter::rx_packets) - packets_before < kRxBudget) {
     const uint16_t count = port.receive(kQueue, burst.data(), kBurst);
+    look_at_replacements();
     for (uint16_t i = 0; i < count; ++i) {
       if (i + 1 < count) rte_prefetch0(rte_pktmbuf_mtod(burst[i + 1], void*));
       if (looks_ahead && i + kQpsAhead < count) {

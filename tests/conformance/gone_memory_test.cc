@@ -117,6 +117,104 @@ TEST_P(GoneMemory, WhatIsMappedNextIsLeftAlone) {
 INSTANTIATE_TEST_SUITE_P(Ways, GoneMemory, testing::ValuesIn(kWays),
                          [](const auto& info) { return info.param.name; });
 
+// A file that is mapped and registered becomes shorter. An adapter has the pages pinned; here a key
+// that leads to them is out of use, once a NIC has found them missing: what it finds in their place
+// never counts, and nothing else is lost.
+class CutOffMemory : public Conformance {
+ protected:
+  void SetUp() override {
+    Conformance::SetUp();
+    file_ = memfd_create("cut off", MFD_CLOEXEC);
+    ASSERT_EQ(ftruncate(file_, kLength), 0);
+    memory_ = static_cast<std::byte*>(
+        mmap(nullptr, kLength, PROT_READ | PROT_WRITE, MAP_SHARED, file_, 0));
+    ASSERT_NE(memory_, MAP_FAILED);
+    std::memset(memory_, 7, kLength);
+  }
+  void TearDown() override {
+    munmap(memory_, kLength);
+    close(file_);
+    Conformance::TearDown();
+  }
+  ibv_mr* add(Host& host, size_t first, size_t length) {
+    ibv_mr* mr = ibv_reg_mr(host.pd, memory_ + first, length, kAllAccess);
+    EXPECT_NE(mr, nullptr) << strerror(errno);
+    return mr;
+  }
+  // A request that names all of the memory, by the far side or by the near one's own scatter list.
+  ibv_wc_status do_one(ibv_wr_opcode opcode, const ibv_mr* remote, const ibv_mr* local,
+                       size_t offset, size_t length) {
+    std::ranges::fill(near_host->bytes(), std::byte{0x55});
+    ibv_sge sge = near_host->sge(static_cast<uint32_t>(length));
+    if (local != nullptr) {
+      sge.addr = reinterpret_cast<uint64_t>(memory_ + offset);
+      sge.lkey = local->lkey;
+    }
+    ibv_send_wr wr = request(1, opcode, &sge, *far_host);
+    if (remote != nullptr) set_remote(wr, reinterpret_cast<uint64_t>(memory_ + offset), remote->rkey);
+    EXPECT_EQ(near->post(wr), 0);
+    return near->next().status;
+  }
+
+  int file_ = -1;
+  std::byte* memory_ = nullptr;
+};
+
+TEST_F(CutOffMemory, CostsTheKeyAndIsNeverZeros) {
+  for (const ibv_wr_opcode opcode : {IBV_WR_RDMA_READ, IBV_WR_RDMA_WRITE}) {
+    for (const size_t length : {size_t{8}, size_t{1000}, kPage, 8 * kPage}) {
+      ASSERT_EQ(ftruncate(file_, kLength), 0);
+      std::memset(memory_, 7, kLength);
+      connect();
+      ibv_mr* cut = add(*far_host, 0, kLength);
+      ibv_mr* front = add(*far_host, 0, 2 * kPage);
+      ASSERT_EQ(ftruncate(file_, kLength / 2), 0);
+      EXPECT_EQ(do_one(opcode, cut, nullptr, kLength / 2 + 8, length), IBV_WC_REM_ACCESS_ERR)
+          << length << " bytes by " << opcode;
+      connect();
+      EXPECT_EQ(do_one(IBV_WR_RDMA_READ, front, nullptr, 0, kPage), IBV_WC_SUCCESS)
+          << "what is not cut off is there";
+      EXPECT_EQ(near_host->bytes()[0], std::byte{7});
+      EXPECT_EQ(ibv_dereg_mr(cut), 0);
+      // The device lives, and the file's next pages are others.
+      ASSERT_EQ(ftruncate(file_, kLength), 0);
+      std::memset(memory_ + kLength / 2, 9, kLength / 2);
+      ibv_mr* again = add(*far_host, 0, kLength);
+      EXPECT_EQ(do_one(IBV_WR_RDMA_READ, again, nullptr, kLength / 2, kPage), IBV_WC_SUCCESS);
+      EXPECT_EQ(near_host->bytes()[0], std::byte{9});
+      EXPECT_EQ(ibv_dereg_mr(again), 0);
+      EXPECT_EQ(ibv_dereg_mr(front), 0);
+    }
+  }
+}
+
+// What is sent from it, or received into it, is the program's own error.
+TEST_F(CutOffMemory, IsNoSource) {
+  for (const size_t length : {size_t{8}, size_t{1000}, 8 * kPage}) {
+    ASSERT_EQ(ftruncate(file_, kLength), 0);
+    std::memset(memory_, 7, kLength);
+    connect();
+    ibv_mr* cut = add(*near_host, 0, kLength);
+    ASSERT_EQ(ftruncate(file_, 0), 0);
+    EXPECT_EQ(do_one(IBV_WR_RDMA_WRITE, nullptr, cut, kPage, length), IBV_WC_LOC_PROT_ERR);
+    EXPECT_EQ(ibv_dereg_mr(cut), 0);
+  }
+}
+
+TEST_F(CutOffMemory, HasNoAtomics) {
+  connect();
+  ibv_mr* cut = add(*far_host, 0, kLength);
+  ASSERT_EQ(ftruncate(file_, kPage), 0);
+  ibv_sge sge = near_host->sge(8);
+  ibv_send_wr wr = request(1, IBV_WR_ATOMIC_FETCH_AND_ADD, &sge, *far_host);
+  wr.wr.atomic.remote_addr = reinterpret_cast<uint64_t>(memory_ + 2 * kPage);
+  wr.wr.atomic.rkey = cut->rkey;
+  wr.wr.atomic.compare_add = 1;
+  ASSERT_EQ(near->post(wr), 0);
+  EXPECT_EQ(near->next().status, IBV_WC_REM_ACCESS_ERR);
+  EXPECT_EQ(ibv_dereg_mr(cut), 0);
+}
+
 // Where nothing is mapped in hostnicd, all of the memory could be reached by the old key.
 TEST(GoneMemoryByMemFd, WhatIsMappedNextIsLeftAlone) {
   char self[4096] = {};

@@ -22,7 +22,9 @@ ClientRegions::ClientRegions(Daemon& daemon, NicInstance& nic, const ClientInfo&
       channel_(channel),
       terms_(terms),
       memory_(std::make_unique<ClientMemory>(
-          terms.mirror_fd, &channel.memory_gone,
+          terms.mirror_fd,
+          // Whoever does it to another user's hostnicd loses more than the keys.
+          limited_user(client.uid) ? &channel.memory_gone : &channel.memory_cut_off,
           MemoryTerms{.stranger = limited_user(client.uid),
                       .mappings = &all_.mappings(),
                       .page_tables = channel.settings().page_tables})) {}

@@ -333,6 +333,11 @@ void ClientSession::look() {
        "the page tables that hostnicd may have for queues of a user's programs "
        "(limits.user_page_tables_mb), which lie too scattered");
   note(channel_->neighbour_limit_met, "the ARP table, whose entries are all in use");
+  if (const uint32_t keys = channel_->keys_cut_off.exchange(0); keys != 0)
+    log_problem(
+        "{}: client {} ({}, pid {}) cut off memory that it had registered (a file is "
+        "shorter now): {} of its keys are no longer good",
+        unit_->plan.settings.name, info_.client_id, info_.program, info_.pid, keys);
   if (why_over() != nullptr) return request_stop();  // its thread wakes and looks as well
   tell_port_state();
 }

@@ -82,6 +82,10 @@ class ClientChannel {
   // with a log line.
   std::atomic<DropReason> dropped{DropReason::kNone};
   std::atomic<bool> memory_gone{false};
+  // Set when some of the client's registered memory was found to be cut off, and how many keys that
+  // has cost it.
+  std::atomic<bool> memory_cut_off{false};
+  std::atomic<uint32_t> keys_cut_off{0};
   // What the client has of the NIC, and whether it was refused more because of a limit: written by
   // the lcore.
   struct Use {

@@ -6,6 +6,7 @@
 #include <cerrno>
 #include <cstring>
 
+#include "dataplane/memory/sigbus.h"
 #include "dataplane/nic/packet/packet_release.h"
 #include "protocol/wire/hostnic/segment_train.h"
 #include "protocol/wire/multicast.h"
@@ -42,7 +43,15 @@ void Egress::drop(rte_mbuf* packet) {
   release_packet(packet, references_);
 }
 
+void Egress::drop_all() {
+  for (OutputQueue& queue : outputs_) {
+    for (uint32_t i = 0; i < queue.count; ++i) release_packet(queue.packets[i], references_);
+    queue.count = 0;
+  }
+}
+
 void Egress::flush(int peer) {
+  if (unlikely(has_faulted())) return drop_all();
   OutputQueue& queue = queue_of(peer);
   uint32_t sent = 0;
   while (sent < queue.count) {

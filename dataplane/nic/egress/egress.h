@@ -144,6 +144,8 @@ class Egress {
                    uint64_t flags = external_flag());
   void flush(int peer);
   void flush_all();
+  // Drops what waits for the port: it may have bytes of memory that is cut off (sigbus.h).
+  void drop_all();
   // Whether packets wait for the port; longest_queue() is the number in the fullest queue.
   bool anything_queued() const;
   uint32_t longest_queue() const;

@@ -5,6 +5,7 @@
 #include <cstring>
 #include <optional>
 
+#include "dataplane/memory/sigbus.h"
 #include "dataplane/nic/memory/region_access.h"
 
 namespace hostnic {
@@ -60,7 +61,7 @@ AtomicResult execute_atomic_on(MemoryRegionEntry& region, uint64_t iova,
     if (!word.piece->in_mirror && !lock.emplace(word.piece->va + word.offset).held())
       return AtomicResult::kBusy;
     before = execute_on_word(reinterpret_cast<uint64_t*>(word.address), operation);
-    return AtomicResult::kDone;
+    return copy_is_void(word.address, sizeof(before)) ? AtomicResult::kBusy : AtomicResult::kDone;
   }
   // A word that is reached through the mem fd is atomic among NICs only (IBV_ATOMIC_HCA).
   const VirtualAddress addr = iova + region.va_delta;
@@ -93,6 +94,7 @@ AtomicResult execute_atomic_on(MemoryRegionEntry& region, uint64_t iova,
   };
   transfer(/*write=*/false);
   if (access != MemoryAccess::kDone) return atomic_result(access);
+  if (has_faulted()) return AtomicResult::kBusy;
   std::memcpy(&before, bytes.data(), bytes.size());
   const uint64_t after = result_of(operation, before);
   std::memcpy(bytes.data(), &after, bytes.size());

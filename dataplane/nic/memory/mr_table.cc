@@ -6,6 +6,7 @@
 #include <iterator>
 #include <utility>
 
+#include "dataplane/memory/sigbus.h"
 #include "protocol/hostif/descriptors.h"
 
 namespace hostnic {
@@ -70,14 +71,32 @@ uint32_t MrTable::add(Init init) {
 }
 
 bool MrTable::invalidate(uint32_t key, uint32_t client_id) {
-  MemoryRegionEntry* entry = find(key);
+  MemoryRegionEntry* entry = pending(key);
   if (entry == nullptr || entry->client_id != client_id) return false;
-  entry->key.store(0, std::memory_order_release);
-  return true;
+  if (entry->key.exchange(0, std::memory_order_acq_rel) == key) return true;
+  return entry->cut_off.load(std::memory_order_acquire);
 }
 
 void MrTable::restore(uint32_t key) {
-  if (MemoryRegionEntry* entry = pending(key)) entry->key.store(key, std::memory_order_release);
+  MemoryRegionEntry* entry = pending(key);
+  if (entry == nullptr || entry->cut_off.load(std::memory_order_acquire)) return;
+  entry->key.store(key, std::memory_order_release);
+}
+
+uint32_t MrTable::cut_off(uint32_t client_id) {
+  uint32_t count = 0;
+  for (uint32_t i = 0; i < capacity_; ++i) {
+    MemoryRegionEntry& entry = entries_[i];
+    uint32_t key = entry.key.load(std::memory_order_acquire);
+    if (key == 0 || entry.client_id != client_id) continue;
+    const bool replaced = std::ranges::any_of(entry.pieces, [](const MappedPiece& piece) {
+      return piece.mapping() != nullptr && is_replaced(piece.mapping(), piece.length_bytes);
+    });
+    if (!replaced) continue;
+    entry.cut_off.store(true, std::memory_order_release);
+    if (entry.key.compare_exchange_strong(key, 0, std::memory_order_acq_rel)) ++count;
+  }
+  return count;
 }
 
 std::vector<MappedPiece> MrTable::replace(uint32_t& key, Init init) {
@@ -86,6 +105,7 @@ std::vector<MappedPiece> MrTable::replace(uint32_t& key, Init init) {
   if (!init.sole_addresses) key &= ~kSoleAddressBit;
   entry->pending_key = key;
   std::vector<MappedPiece> pieces = std::move(entry->pieces);
+  entry->cut_off.store(false, std::memory_order_relaxed);
   fill(*entry, std::move(init));
   entry->key.store(key, std::memory_order_release);
   return pieces;
@@ -96,6 +116,7 @@ std::vector<MappedPiece> MrTable::reclaim(uint32_t key) {
   if (entry == nullptr) return {};
   std::vector<MappedPiece> pieces = std::move(entry->pieces);
   entry->pieces.clear();
+  entry->cut_off.store(false, std::memory_order_relaxed);
   entry->pending_key = 0;
   free_.push_back(key >> tag_bits_);
   used_.fetch_sub(1, std::memory_order_relaxed);
@@ -253,8 +274,10 @@ bool MrTable::referenced(uint32_t key) const {
 std::vector<uint32_t> MrTable::keys_of(uint32_t client_id) const {
   std::vector<uint32_t> keys;
   for (uint32_t i = 0; i < capacity_; ++i) {
-    const uint32_t key = entries_[i].key.load(std::memory_order_relaxed);
-    if (key != 0 && entries_[i].client_id == client_id) keys.push_back(key);
+    const MemoryRegionEntry& entry = entries_[i];
+    const bool in_use = entry.key.load(std::memory_order_relaxed) != 0 ||
+                        entry.cut_off.load(std::memory_order_relaxed);
+    if (in_use && entry.client_id == client_id) keys.push_back(entry.pending_key);
   }
   return keys;
 }

@@ -29,6 +29,8 @@ class MemFdHelper;
 
 struct MemoryRegionEntry {
   std::atomic<uint32_t> key{0};
+  std::atomic<bool> cut_off{
+      false};                // the key is out of use, as cut_off() says, and not invalidated
   uint32_t pending_key = 0;  // the key until the entry is reclaimed; control thread
   uint32_t client_id = 0;
   uint32_t pd = 0;
@@ -80,7 +82,12 @@ class MrTable {
   // Makes the key unknown to find(); called by the control thread. Returns false if the client has
   // no such key.
   bool invalidate(uint32_t key, uint32_t client_id);
-  // Makes an invalidated key known to find() again, unchanged; called by the control thread.
+  // Makes the keys of a client's regions unknown to find() where the mapping of some of their
+  // memory has been replaced (sigbus.h). They are deregistered, or made to mean other regions, like
+  // others. Returns how many. Called on the only lcore that looks at this client's.
+  uint32_t cut_off(uint32_t client_id);
+  // Makes an invalidated key known to find() again, unchanged, unless its memory is cut off; called
+  // by the control thread.
   void restore(uint32_t key);
   // Makes the key mean another region of its client's from now on; called by the control thread,
   // after invalidation and quiescence. The key becomes another one only if it said that its

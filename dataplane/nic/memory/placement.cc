@@ -60,6 +60,7 @@ void Placement::remember(const PlaceRequest& request, const MemoryRegionEntry& r
 PlaceResult Placement::place(const PlaceRequest& request, MemoryRegionEntry& region, uint64_t iova,
                              std::span<const std::byte> bytes) {
   if (place_at_once(request, region, iova, bytes)) return PlaceResult::kDone;
+  if (has_faulted()) return PlaceResult::kNotNow;
   const uint64_t addr = iova + region.va_delta;
   const MemFdPass pass(region);
   if (!pass.granted()) {
@@ -101,6 +102,8 @@ PlaceResult Placement::place(const PlaceRequest& request, MemoryRegionEntry& reg
                          });
                      counters_.add(Counter::late_bytes_skipped, skipped);
                    }
+                   if (copy_is_void(from, part))
+                     elsewhere.access = worse(elsewhere.access, MemoryAccess::kNotNow);
                    if (remembers && part == bytes.size() && elsewhere.access == MemoryAccess::kDone)
                      request.early_writes.add(early_writes_, request.psn, last, piece.space_id,
                                               piece.space_offset + offset, part);
@@ -176,6 +179,7 @@ MemoryAccess Placement::fetch(MemoryRegionEntry& region, uint64_t iova, std::byt
                  [&](const MappedPiece& piece, uint64_t offset, uint64_t part) {
                    if (const std::byte* from = address_now(piece, offset, part)) {
                      copy_from_memory(out, from, part);
+                     copy_is_void(from, part);
                    } else {
                      elsewhere.read(piece, offset, {out, part}, user);
                    }
@@ -183,6 +187,7 @@ MemoryAccess Placement::fetch(MemoryRegionEntry& region, uint64_t iova, std::byt
                    return elsewhere.access != MemoryAccess::kGone;
                  });
   elsewhere.count_put_off();
+  if (has_faulted()) return worse(elsewhere.access, MemoryAccess::kNotNow);
   return elsewhere.access;
 }
 

@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <span>
 
+#include "dataplane/memory/sigbus.h"
 #include "dataplane/nic/counters.h"
 #include "dataplane/nic/limits.h"
 #include "dataplane/nic/memory/access_scope.h"
@@ -51,7 +52,7 @@ class Placement {
                                   uint64_t length_bytes, uint32_t access);
 
   // Places bytes in the case that is nearly always met: in order, into memory that is mapped in one
-  // piece. Returns false if nothing has happened.
+  // piece. Returns false if nothing has happened, or nothing that counts (sigbus.h).
   bool place_at_once(const PlaceRequest& request, MemoryRegionEntry& region, uint64_t iova,
                      std::span<const std::byte> bytes);
   PlaceResult place(const PlaceRequest& request, MemoryRegionEntry& region, uint64_t iova,
@@ -115,7 +116,7 @@ inline void Placement::put_bytes(const PlaceRequest& request, std::byte* to,
 }
 
 // Places bytes in the case that is nearly always met: in order, into memory that is mapped in one
-// piece. Returns false if nothing has happened.
+// piece.
 [[gnu::always_inline]] inline bool Placement::place_at_once(const PlaceRequest& request,
                                                             MemoryRegionEntry& region,
                                                             uint64_t iova,
@@ -128,7 +129,7 @@ inline void Placement::put_bytes(const PlaceRequest& request, std::byte* to,
     return false;
   counters_.add(Counter::bytes_copied_mapped, bytes.size());
   put_bytes(request, piece.host + offset, bytes, request.tail);
-  return true;
+  return !copy_is_void(bytes.data(), bytes.size());
 }
 
 }  // namespace hostnic

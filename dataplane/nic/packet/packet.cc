@@ -11,6 +11,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "dataplane/memory/sigbus.h"
 #include "dataplane/nic/memory/copy.h"
 #include "dataplane/nic/packet/digest_table.h"
 #include "protocol/wire/icrc.h"
@@ -87,6 +88,7 @@ bool copy_packet_into(rte_mbuf* packet, rte_mbuf* copy) {
   if (const ExternalPayload* external = external_payload(packet); external != nullptr) {
     const uint32_t payload_bytes = packet->pkt_len - packet->data_len;
     copy_from_memory(out + packet->data_len, external->bytes, payload_bytes);
+    if (copy_is_void(external->bytes, payload_bytes)) return false;
     if (external->digests != nullptr)
       external->digests->note_copied(psn_of(packet), {out + packet->data_len, payload_bytes});
   }

@@ -16,6 +16,7 @@
 #include <span>
 #include <vector>
 
+#include "dataplane/memory/sigbus.h"
 #include "dataplane/nic/packet/digest.h"
 #include "dataplane/nic/packet/digest_table.h"
 #include "protocol/psn.h"
@@ -117,7 +118,9 @@ class DigestTables {
   uint64_t digest(std::span<const std::byte> bytes) const { return digest_of(bytes, set_->secret); }
   // Copies out of memory that programs write; returns the digest of the copy.
   uint64_t copy(std::byte* to, std::span<const std::byte> memory) const {
-    return copy_and_digest(to, memory, set_->secret);
+    const uint64_t digest = copy_and_digest(to, memory, set_->secret);
+    copy_is_void(memory.data(), memory.size());
+    return digest;
   }
   uint32_t used() const { return used_; }
   uint32_t window() const { return window_; }

@@ -236,6 +236,12 @@ void Executor::run(const Operation& operation, size_t index) {
     case Kind::kShareAtomics:
       share_atomics();
       break;
+    case Kind::kAttach:
+      attach();
+      break;
+    case Kind::kDetach:
+      detach();
+      break;
     case Kind::kKinds:
       break;
   }

@@ -182,6 +182,10 @@ class Executor {
   void file_write();
   bool object_busy(const Object& object) const;
 
+  // ---- segments (run_segments.cc)
+  void attach();
+  void detach();
+
   // ---- bytes by system calls (run_bytes.cc)
   void store();
   void check();

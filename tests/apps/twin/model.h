@@ -22,6 +22,7 @@ struct Object {
   bool sealable = false;
   bool immutable = false;  // private mappings of it show its bytes: nobody changes them
   bool fixed_size = false;
+  bool segment = false;  // of System V
   unsigned seals = 0;
   uint64_t pages = 0;
   std::vector<FrameRef> frames;
@@ -93,6 +94,7 @@ struct Region {
   size_t length = 0;
   int access = 0;
   std::vector<Segment> segments;
+  bool cut_off = false;  // some of its file was cut off
   // That of the segments what lies in [offset, offset + length).
   std::vector<Segment> part(uint64_t offset, size_t length) const;
 };

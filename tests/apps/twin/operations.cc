@@ -73,6 +73,8 @@ constexpr KindInfo kInfos[] = {
     {Kind::kStream, "stream", 7, true, false},
     {Kind::kStreamEnd, "stream-end", 6, true, false},
     {Kind::kShareAtomics, "share-atomics", 4, true, false},
+    {Kind::kAttach, "attach", 8, false, true},
+    {Kind::kDetach, "detach", 6, false, true},
 };
 static_assert(std::size(kInfos) == kKinds);
 

@@ -86,6 +86,9 @@ enum class Kind : uint8_t {
   kStream,
   kStreamEnd,
   kShareAtomics,
+  // segments
+  kAttach,
+  kDetach,
   kKinds
 };
 inline constexpr size_t kKinds = static_cast<size_t>(Kind::kKinds);

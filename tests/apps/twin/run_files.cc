@@ -66,13 +66,6 @@ void Executor::truncate() {
   if (pages == object->pages) return skip();
   for (const auto& [number, page] : model.pages)
     if (page.keep && page.object == object) return skip();
-  // What is registered and cut off costs the device (docs/memory.md).
-  for (uint64_t page = pages; page < object->frames.size(); ++page) {
-    if (object->frames[page] == nullptr) continue;
-    for (const auto& region : regions_)
-      for (const Segment& each : region->segments)
-        if (each.frame == object->frames[page]) return skip();
-  }
   say(" {} to {} pages", object->pages, pages);
   const int result =
       timed([&] { return ftruncate(object->fd, static_cast<off_t>(pages * kPage)); });
@@ -81,6 +74,10 @@ void Executor::truncate() {
   if (sealed) return;
   for (uint64_t page = pages; page < object->pages; ++page) object->replace(page);
   object->pages = pages;
+  // What is registered and cut off costs the key, once a NIC finds it so (docs/memory.md).
+  for (const auto& region : regions_)
+    for (const Segment& each : region->segments)
+      region->cut_off |= each.object == object && each.object_page >= pages;
 }
 
 void Executor::file_write() {

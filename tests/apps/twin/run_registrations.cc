@@ -130,6 +130,7 @@ void Executor::reregister() {
   region.length = length;
   region.access = access;
   region.segments = std::move(segments);
+  region.cut_off = false;
   check_range(address, length);
 }
 

@@ -72,6 +72,7 @@ std::optional<Executor::Target> Executor::pick_target(int access, size_t least, 
   }
   target.length = length;
   target.parts = target.region->part(target.offset, length);
+  target.strict = !target.region->cut_off;
   std::set<const Frame*> frames;
   for (const Segment& each : target.parts) {
     if (each.dead || each.frame->busy) return std::nullopt;
@@ -421,7 +422,7 @@ void Executor::end_stream() {
   say(" {} WRITEs, the longest {:.1f} ms", reply.value, reply.longest_s * 1e3);
   const auto status = static_cast<ibv_wc_status>(reply.status);
   const bool about_memory = status == IBV_WC_REM_ACCESS_ERR || status == IBV_WC_REM_OP_ERR;
-  bool gone = stream.region == nullptr;
+  bool gone = stream.region == nullptr || stream.region->cut_off;
   for (const Segment& each : stream.parts) gone |= each.frame->attached == 0;
   if (about_memory && gone) {
     say(": {}", ibv_wc_status_str(status));

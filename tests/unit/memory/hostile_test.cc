@@ -360,6 +360,41 @@ TEST_F(ClientMemoryTest, TruncatedFileMarksTheClient) {
   });
 }
 
+// What is copied there is nothing of the client's, and must not count.
+TEST_F(ClientMemoryTest, WhatIsPutIntoTruncatedFilesIsKnown) {
+  in_child([&] {
+    ASSERT_TRUE(install_sigbus_guard());
+    const MemoryRegion region{kVa, 4 * kMiB, RegionKind::kFile, 0, 0};
+    auto pieces = memory_->map({&region, 1}, {&file_, 1});
+    ASSERT_TRUE(pieces) << pieces.error();
+    std::byte* host = pieces->front().host;
+    ASSERT_EQ(0, ftruncate(file_, 2 * kMiB));
+    EXPECT_EQ(std::byte{1}, host[kPage]);
+    EXPECT_FALSE(has_faulted());
+    EXPECT_FALSE(is_replaced(host, 4 * kMiB));
+    const uint64_t before = replacements.load();
+    EXPECT_EQ(std::byte{0}, host[3 * kMiB]);
+    EXPECT_TRUE(has_faulted());
+    EXPECT_EQ(before + 1, replacements.load());
+    std::thread([] { EXPECT_FALSE(has_faulted()) << "another thread has"; }).join();
+    forget_fault();
+    EXPECT_FALSE(has_faulted());
+    EXPECT_TRUE(is_replaced(host, 4 * kMiB));
+    EXPECT_TRUE(is_replaced(host + 3 * kMiB, kPage));
+    EXPECT_FALSE(is_replaced(host, 3 * kMiB));
+    EXPECT_FALSE(is_replaced(host + 3 * kMiB + kPage, kPage));
+    // The file's next pages are not what was put there.
+    ASSERT_EQ(0, ftruncate(file_, 4 * kMiB));
+    populate(file_, 2 * kMiB, 2 * kMiB);
+    auto again = memory_->map({&region, 1}, {&file_, 1});
+    ASSERT_TRUE(again) << again.error();
+    EXPECT_EQ(std::byte{1}, again->front().host[3 * kMiB]);
+    memory_->unmap(*again);
+    memory_->unmap(*pieces);
+    EXPECT_FALSE(is_replaced(host, 4 * kMiB));
+  });
+}
+
 uint64_t pages_of(int fd) {
   struct stat file {};
   return fstat(fd, &file) == 0 ? static_cast<uint64_t>(file.st_blocks) * 512 / kPage : 0;

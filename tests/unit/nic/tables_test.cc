@@ -1,13 +1,17 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // The NIC's small tables: multicast groups, flow tags, memory regions, memory windows.
 #include <gtest/gtest.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 #include <array>
+#include <atomic>
 #include <cerrno>
 #include <map>
 #include <set>
 #include <vector>
 
+#include "dataplane/memory/sigbus.h"
 #include "dataplane/nic/memory/late_piece.h"
 #include "dataplane/nic/memory/mr_table.h"
 #include "dataplane/nic/memory/window_table.h"
@@ -242,6 +246,53 @@ TEST(MrTable, KeysFollowMemoryThatMoves) {
   table.follow(1, {.va = 0x2000, .length_bytes = 0x1000}).take_effect();
   EXPECT_TRUE(entry->pieces[2].gone && entry->partly_gone);
   EXPECT_TRUE(table.follow(1, moved(0x2000, 0x1000, 0x9000)).empty()) << "gone for good";
+}
+
+// The keys to memory that is cut off are out of use, and can be deregistered.
+TEST(MrTable, KeysToMemoryThatIsCutOffAreNoneAnyMore) {
+  constexpr size_t kPage = 4096;
+  ASSERT_TRUE(install_sigbus_guard());
+  const int file = memfd_create("cut off", MFD_CLOEXEC);
+  ASSERT_EQ(ftruncate(file, 4 * kPage), 0);
+  auto* const at = static_cast<std::byte*>(
+      mmap(nullptr, 4 * kPage, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0));
+  std::atomic<bool> cut_off{false};
+  ASSERT_TRUE(add_sigbus_range(at, 4 * kPage, kPage, &cut_off));
+  MrTable table(8);
+  const auto add = [&](uint32_t client, uint64_t first, uint64_t pages) {
+    MrTable::Init init = region(client, 0x10000);
+    init.pieces = {{.va = 0x10000, .length_bytes = pages * kPage, .host = at + first * kPage}};
+    return table.add(std::move(init));
+  };
+  const uint32_t whole = add(1, 0, 4), front = add(1, 0, 2), back = add(1, 3, 1), far = add(2, 0, 4);
+  EXPECT_EQ(table.cut_off(1), 0u);
+  ASSERT_EQ(ftruncate(file, 2 * kPage), 0);
+  EXPECT_EQ(at[3 * kPage], std::byte{0});
+  forget_fault();
+  EXPECT_TRUE(cut_off.load());
+  EXPECT_EQ(table.cut_off(1), 2u);
+  EXPECT_EQ(table.find(whole), nullptr);
+  EXPECT_EQ(table.find(back), nullptr);
+  EXPECT_NE(table.find(front), nullptr);
+  EXPECT_NE(table.find(far), nullptr) << "another client's";
+  EXPECT_EQ(table.cut_off(1), 0u);
+  EXPECT_EQ(table.keys_of(1).size(), 3u) << "the client has them still";
+  EXPECT_FALSE(table.invalidate(whole, 2));
+  EXPECT_TRUE(table.invalidate(whole, 1));
+  table.restore(whole);
+  EXPECT_EQ(table.find(whole), nullptr) << "what is cut off stays so";
+  EXPECT_EQ(table.reclaim(whole).size(), 1u);
+  EXPECT_FALSE(table.invalidate(whole, 1));
+  // A key may mean another region from then on.
+  EXPECT_TRUE(table.invalidate(back, 1));
+  EXPECT_EQ(table.replace(back, region(1, 0x20000)).size(), 1u);
+  EXPECT_NE(table.find(back), nullptr);
+  EXPECT_TRUE(table.invalidate(back, 1));
+  table.restore(back);
+  EXPECT_NE(table.find(back), nullptr);
+  remove_sigbus_range(at);
+  munmap(at, 4 * kPage);
+  close(file);
 }
 
 TEST(MrTable, MemoryThatLeavesTheMirrorIsReachedByTheMemFd) {

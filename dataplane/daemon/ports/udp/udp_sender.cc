@@ -8,6 +8,7 @@
 
 #include <algorithm>
 
+#include "dataplane/memory/sigbus.h"
 #include "dataplane/nic/memory/copy.h"
 #include "dataplane/nic/packet/packet.h"
 #include "dataplane/nic/packet/packet_release.h"
@@ -116,6 +117,7 @@ bool UdpSender::stage(rte_mbuf* packet, uint32_t index) {
   memcpy(ip, frame + wire::kEthernetBytes, bytes);
   if (const ExternalPayload* payload = external_payload(packet); payload != nullptr) {
     copy_from_memory(ip + bytes, payload->bytes, packet->pkt_len - packet->data_len);
+    if (copy_is_void(payload->bytes, packet->pkt_len - packet->data_len)) return false;
     bytes = packet->pkt_len - wire::kEthernetBytes;
   }
   staged.icrc_error = 0;

@@ -4,6 +4,7 @@
 // flow, headers, telling the driver).
 #include <cstring>
 
+#include "dataplane/memory/sigbus.h"
 #include "dataplane/nic/memory/copy.h"
 #include "dataplane/nic/memory/region_access.h"
 #include "dataplane/nic/transport/hostnic/request_sender.h"
@@ -134,6 +135,7 @@ struct RequestSender::SinglePacketRun {
   const bool leads = turn.bundles && payload.region != nullptr;
   if (p.payload_bytes <= kCopiedBytes && !leads) {
     copy_from_memory(frame + run.header_bytes, payload.bytes, p.payload_bytes);
+    copy_is_void(payload.bytes, p.payload_bytes);
     packet->data_len = static_cast<uint16_t>(run.header_bytes + p.payload_bytes);
     packet->pkt_len = packet->data_len;
   } else {
