@@ -95,7 +95,8 @@ bool replace_part(SigbusRange& range, uintptr_t start, uintptr_t end, uintptr_t 
   const uint32_t before = range.replaced.fetch_add(1, std::memory_order_relaxed);
   if (before < kBlocks) {
     const uintptr_t bytes = before < kSinglePages ? page_bytes : std::max(page_bytes, kBlockBytes);
-    const uintptr_t begin = address & ~(bytes - 1);
+    // What is cut off lies behind, and what lies before may be there.
+    const uintptr_t begin = address & ~(page_bytes - 1);
     if (put_memory(range, std::max(begin, start), std::min(begin + bytes, end))) return true;
   }
   return put_memory(range, start, end);
