@@ -151,7 +151,8 @@ class CutOffMemory : public Conformance {
       sge.lkey = local->lkey;
     }
     ibv_send_wr wr = request(1, opcode, &sge, *far_host);
-    if (remote != nullptr) set_remote(wr, reinterpret_cast<uint64_t>(memory_ + offset), remote->rkey);
+    if (remote != nullptr)
+      set_remote(wr, reinterpret_cast<uint64_t>(memory_ + offset), remote->rkey);
     EXPECT_EQ(near->post(wr), 0);
     return near->next().status;
   }

@@ -95,7 +95,8 @@ class HeapEnd {
   ~HeapEnd() {
     if (before_ == 0) return;
     const uint64_t now = end_of_heap();
-    if (now != 0 && now < before_) MemoryRegistrar::process().system_calls().note_unmapped(now, before_);
+    if (now != 0 && now < before_)
+      MemoryRegistrar::process().system_calls().note_unmapped(now, before_);
   }
   HeapEnd(const HeapEnd&) = delete;
   HeapEnd& operator=(const HeapEnd&) = delete;
@@ -191,8 +192,8 @@ HOSTNIC_INTERPOSED void* realloc(void* block, size_t length) noexcept {
   return calls.release_mapping(block, bytes, length, next);
 }
 
-// A block with a mapping of its own is unmapped by a bare munmap, of which the kernel tells late, or
-// not at all.
+// A block with a mapping of its own is unmapped by a bare munmap, of which the kernel tells late,
+// or not at all.
 HOSTNIC_INTERPOSED void free(void* block) noexcept {
   Free* const next = free_behind_ours();
   if (block == nullptr ||

@@ -91,8 +91,6 @@ int libc_shmdt(const void* at) { return resolved(shmdt_of_libc, "shmdt", &raw_sh
 
 int libc_brk(void* end) { return resolved(brk_of_libc, "brk", &no_brk)(end); }
 
-void* libc_sbrk(intptr_t increment) {
-  return resolved(sbrk_of_libc, "sbrk", &no_sbrk)(increment);
-}
+void* libc_sbrk(intptr_t increment) { return resolved(sbrk_of_libc, "sbrk", &no_sbrk)(increment); }
 
 }  // namespace hostnic::memory

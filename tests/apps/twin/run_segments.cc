@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// System V segments: attached where nothing is, or over what is there, and detached. By the C library
-// only: the kernel tells nobody of mappings that these calls take away.
+// System V segments: attached where nothing is, or over what is there, and detached. By the C
+// library only: the kernel tells nobody of mappings that these calls take away.
 #include <sys/ipc.h>
 #include <sys/shm.h>
 
@@ -19,8 +19,7 @@ constexpr size_t kMostSegmentPages = 64;
 
 void Executor::attach() {
   const bool over = random(0) % 2 == 0, busy_too = random(4) % 2 == 0;
-  size_t pages =
-      1 + (random(1) >> 8) % std::min<size_t>(profile_.most_pages, kMostSegmentPages);
+  size_t pages = 1 + (random(1) >> 8) % std::min<size_t>(profile_.most_pages, kMostSegmentPages);
   uint64_t first = 0;
   if (over) {
     const auto range = pick_pages(

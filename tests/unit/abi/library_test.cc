@@ -95,8 +95,9 @@ TEST(AbiLibrary, ShowsOnlyVerbsAndHooks) {
   std::set<std::string> seen;
   // The memory half has hooks of its own (munmap, mmap, ...).
   const std::set<std::string> memory_hooks = {
-      "munmap", "mmap", "mmap64",  "mremap",       "madvise", "posix_madvise", "shmdt", "shmat",
-      "brk",    "sbrk", "realloc", "reallocarray", "_Fork",   "free",          "malloc_trim"};
+      "munmap",        "mmap",         "mmap64", "mremap", "madvise",
+      "posix_madvise", "shmdt",        "shmat",  "brk",    "sbrk",
+      "realloc",       "reallocarray", "_Fork",  "free",   "malloc_trim"};
   for (const Symbol& symbol : dynamic_symbols(library(), "--defined-only")) {
     if (symbol.type == 'A') continue;  // the versions themselves
     if (is_verb(symbol.name)) {

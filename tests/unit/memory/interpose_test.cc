@@ -90,14 +90,15 @@ TEST_F(MemoryWatch, NothingIsWrittenToWhatIsMappedOver) {
 // A NIC that writes to registered memory whenever it is let, as long as this lives.
 class Writer {
  public:
-  Writer(Device& device, uint64_t va) : thread_([this, &device, va] {
-    while (!over_) {
-      if (writes_)
-        written_ += device.write(va, std::byte{1});
-      else
-        pauses_++;
-    }
-  }) {}
+  Writer(Device& device, uint64_t va)
+      : thread_([this, &device, va] {
+          while (!over_) {
+            if (writes_)
+              written_ += device.write(va, std::byte{1});
+            else
+              pauses_++;
+          }
+        }) {}
   ~Writer() {
     over_ = true;
     thread_.join();

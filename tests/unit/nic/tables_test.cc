@@ -264,7 +264,8 @@ TEST(MrTable, KeysToMemoryThatIsCutOffAreNoneAnyMore) {
     init.pieces = {{.va = 0x10000, .length_bytes = pages * kPage, .host = at + first * kPage}};
     return table.add(std::move(init));
   };
-  const uint32_t whole = add(1, 0, 4), front = add(1, 0, 2), back = add(1, 3, 1), far = add(2, 0, 4);
+  const uint32_t whole = add(1, 0, 4), front = add(1, 0, 2), far = add(2, 0, 4);
+  uint32_t back = add(1, 3, 1);
   EXPECT_EQ(table.cut_off(1), 0u);
   ASSERT_EQ(ftruncate(file, 2 * kPage), 0);
   EXPECT_EQ(at[3 * kPage], std::byte{0});
