@@ -1,15 +1,13 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Memory that hostnic shares with the programs that it starts, by a file that it removes again. A
-// file with a name, so that programs of other namespaces find it.
+// file with a name, so that programs of other namespaces find it, and in memory where there is such
+// a directory: the kernel stops whoever writes to a mapped file while it writes that to a disk.
 #pragma once
 
 #include <errno.h>
-#include <fcntl.h>
 #include <fmt/format.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <new>
@@ -20,6 +18,11 @@
 #include "protocol/hostif/unique_fd.h"
 
 namespace hostnic::cli {
+
+// A new file for so many bytes, whose name has `name` in it. Those of the same name are removed
+// that somebody has left who was killed. An error is one line.
+Expected<UniqueFd, std::string> make_board_file(const std::string& name, size_t bytes,
+                                                bool open_to_others, std::string& path);
 
 // `Board` is a structure that can be where zeros are.
 template <typename Board>
@@ -36,18 +39,10 @@ class SharedBoard {
   // An error is one line. `name` is a part of the file's name; others may write to it where their
   // programs are to count as well.
   Expected<void, std::string> make(const std::string& name, bool open_to_others) {
-    const char* directory = getenv("TMPDIR");
-    std::string path =
-        fmt::format("{}/hostnic-{}-XXXXXX",
-                    directory != nullptr && *directory == '/' ? directory : "/tmp", name);
-    const UniqueFd file(mkostemp(path.data(), O_CLOEXEC));
-    const auto failed = [&] { return Unexpected(fmt::format("{}: {}", path, strerror(errno))); };
-    if (!file) return failed();
-    path_ = path;
-    if (ftruncate(file.get(), sizeof(Board)) != 0) return failed();
-    if (open_to_others && fchmod(file.get(), 0666) != 0) return failed();
-    void* mapped = mmap(nullptr, sizeof(Board), PROT_READ | PROT_WRITE, MAP_SHARED, file.get(), 0);
-    if (mapped == MAP_FAILED) return failed();
+    auto file = make_board_file(name, sizeof(Board), open_to_others, path_);
+    if (!file) return Unexpected(file.error());
+    void* mapped = mmap(nullptr, sizeof(Board), PROT_READ | PROT_WRITE, MAP_SHARED, file->get(), 0);
+    if (mapped == MAP_FAILED) return Unexpected(fmt::format("mmap: {}", strerror(errno)));
     board_ = new (mapped) Board;
     return {};
   }

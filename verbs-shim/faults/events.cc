@@ -2,11 +2,13 @@
 #include "verbs-shim/faults/events.h"
 
 #include <fcntl.h>
+#include <pthread.h>
 #include <sys/epoll.h>
 #include <sys/timerfd.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
 #include <memory>
 #include <mutex>
@@ -40,11 +42,16 @@ struct Made {
   void* element;
 };
 
-// Held for a moment only. Never destroyed: programs close devices while they end.
-std::mutex& mutex() {
-  static auto* const made = new std::mutex;
-  return *made;
+// Held for a moment only. Never destroyed: programs close devices while they end. A forked child
+// has another one, because the thread that had it may be no more.
+std::atomic<std::mutex*> the_mutex{nullptr};
+std::mutex& mutex() { return *the_mutex.load(std::memory_order_acquire); }
+void renew_mutex() { the_mutex.store(new std::mutex, std::memory_order_release); }
+[[gnu::constructor]] void prepare() {
+  renew_mutex();
+  pthread_atfork(nullptr, nullptr, renew_mutex);
 }
+
 std::vector<std::unique_ptr<WatchedDevice>>& devices() {
   static auto* const made = new std::vector<std::unique_ptr<WatchedDevice>>;
   return *made;
