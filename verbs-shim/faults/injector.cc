@@ -76,9 +76,8 @@ void number_streams() {
     while (numbered.load(std::memory_order_acquire) != kNumbered) sched_yield();
     return;
   }
-  const uint32_t process =
-      the_place.rank.value_or(the_board->processes.fetch_add(1, std::memory_order_relaxed));
-  if (the_place.rank) the_board->processes.fetch_add(1, std::memory_order_relaxed);
+  const uint32_t started = the_board->processes.fetch_add(1, std::memory_order_relaxed);
+  const uint32_t process = the_place.rank.value_or(started);
   for (size_t i = 0; i < rule_count; ++i)
     the_rules[i].stream = stream_of(the_board->seed, process, i);
   numbered.store(kNumbered, std::memory_order_release);
