@@ -20,16 +20,16 @@
 namespace hostnic::cli {
 namespace {
 
-using faults::Fault;
+using faults::FaultRule;
 
-Expected<void, std::string> add_rules(std::string_view text, std::vector<Fault>& rules) {
+Expected<void, std::string> add_rules(std::string_view text, std::vector<FaultRule>& rules) {
   auto parsed = faults::parse_faults(text);
   if (!parsed) return Unexpected(fmt::format("\"{}\": {}", text, parsed.error().message()));
   rules.insert(rules.end(), parsed->begin(), parsed->end());
   return {};
 }
 
-Expected<void, std::string> add_file(const std::string& path, std::vector<Fault>& rules) {
+Expected<void, std::string> add_file(const std::string& path, std::vector<FaultRule>& rules) {
   std::ifstream file(path);
   if (!file) return Unexpected(fmt::format("{}: {}", path, strerror(errno)));
   size_t number = 0;
@@ -44,8 +44,8 @@ Expected<void, std::string> add_file(const std::string& path, std::vector<Fault>
 }
 
 // All rules, one after the other: what an earlier one takes counts for those of other options, too.
-Expected<std::vector<Fault>, std::string> read_rules(const FaultOptions& options) {
-  std::vector<Fault> rules;
+Expected<std::vector<FaultRule>, std::string> read_rules(const FaultOptions& options) {
+  std::vector<FaultRule> rules;
   if (!options.file.empty())
     if (auto added = add_file(options.file, rules); !added) return Unexpected(added.error());
   for (const std::string& text : options.rules)
@@ -53,7 +53,7 @@ Expected<std::vector<Fault>, std::string> read_rules(const FaultOptions& options
   if (rules.empty() && !options.by_program)
     return Unexpected(std::string("no rule (--rule 'fault create_cq nth 3 errno ENOMEM')"));
   std::string all;
-  for (Fault& rule : rules) {
+  for (FaultRule& rule : rules) {
     const bool has_device =
         rule.subject != faults::Subject::kCall || (rule.call->properties & faults::kHasDevice) != 0;
     if (rule.device.empty() && has_device && rule.subject != faults::Subject::kCmEvent)
@@ -65,7 +65,7 @@ Expected<std::vector<Fault>, std::string> read_rules(const FaultOptions& options
   return *parsed;
 }
 
-void write_rules(FaultBoard& board, const std::vector<Fault>& rules, uint64_t seed) {
+void write_rules(FaultBoard& board, const std::vector<FaultRule>& rules, uint64_t seed) {
   board.seed = seed;
   board.rules = static_cast<uint32_t>(rules.size());
   for (size_t i = 0; i < rules.size(); ++i) {
@@ -74,7 +74,7 @@ void write_rules(FaultBoard& board, const std::vector<Fault>& rules, uint64_t se
   }
 }
 
-FaultReport report_of(const FaultBoard& board, const std::vector<Fault>& rules) {
+FaultReport report_of(const FaultBoard& board, const std::vector<FaultRule>& rules) {
   FaultReport report;
   report.processes = board.processes.load();
   for (size_t i = 0; i < rules.size(); ++i)

@@ -8,7 +8,7 @@ namespace hostnic::faults {
 using impair::Random;
 using impair::TriggerKind;
 
-bool matches(const Fault& fault, const FaultOccasion& occasion, const FaultPlace& place) {
+bool matches(const FaultRule& fault, const FaultOccasion& occasion, const FaultPlace& place) {
   if (fault.subject != occasion.subject) return false;
   if (fault.subject == Subject::kCall && fault.call->name != occasion.call) return false;
   const bool of_event = fault.subject == Subject::kEvent || fault.subject == Subject::kCmEvent;
@@ -25,7 +25,7 @@ bool matches(const Fault& fault, const FaultOccasion& occasion, const FaultPlace
   return occasion.now_ns >= fault.after_ns && occasion.now_ns < fault.until_ns;
 }
 
-bool hits(const Fault& fault, uint64_t number, uint64_t stream) {
+bool hits(const FaultRule& fault, uint64_t number, uint64_t stream) {
   switch (fault.trigger.kind) {
     case TriggerKind::kUniform:
       return Random(stream + Random::mix(number)).chance(fault.trigger.probability_ppb);

@@ -28,11 +28,11 @@ struct FaultOccasion {
   uint64_t now_ns = 0;  // since the process opened its first device
 };
 
-bool matches(const Fault& fault, const FaultOccasion& occasion, const FaultPlace& place);
+bool matches(const FaultRule& fault, const FaultOccasion& occasion, const FaultPlace& place);
 
 // Whether the `number`-th (from 1) of those that match is hit. The same stream, rule by rule and
 // process by process, has the same answers.
-bool hits(const Fault& fault, uint64_t number, uint64_t stream);
+bool hits(const FaultRule& fault, uint64_t number, uint64_t stream);
 // The stream of a rule in the `process`-th process: its rank, or the order of its start.
 uint64_t stream_of(uint64_t seed, uint32_t process, size_t rule);
 

@@ -29,8 +29,8 @@ class Parser : private impair::SpecReader {
  public:
   explicit Parser(std::string_view text) : SpecReader(text) {}
 
-  Expected<std::vector<Fault>, SpecError> parse() {
-    std::vector<Fault> faults;
+  Expected<std::vector<FaultRule>, SpecError> parse() {
+    std::vector<FaultRule> faults;
     if (!parse_into(faults)) return Unexpected(take_error());
     return faults;
   }
@@ -61,52 +61,55 @@ class Parser : private impair::SpecReader {
     ClauseId id;
     unsigned subjects;   // whose rules may have it
     uint8_t properties;  // that a call must have for it
-    bool (Parser::*parse)(Fault&);
+    bool (Parser::*parse)(FaultRule&);
   };
   static const std::array<Clause, 21> kClauses;
 
-  bool parse_into(std::vector<Fault>& faults);
-  bool parse_fault(Fault& fault, const std::vector<Fault>& before);
-  bool parse_subject(Fault& fault);
-  bool parse_clause(Fault& fault, unsigned& seen);
-  bool check(const Fault& fault, unsigned seen, size_t start, const std::vector<Fault>& before);
-  static bool may_have(const Fault& fault, const Clause& clause);
-  static std::string clauses_of(const Fault& fault);
+  bool parse_into(std::vector<FaultRule>& faults);
+  bool parse_fault(FaultRule& fault, const std::vector<FaultRule>& before);
+  bool parse_subject(FaultRule& fault);
+  bool parse_clause(FaultRule& fault, unsigned& seen);
+  bool check(const FaultRule& fault, unsigned seen, size_t start,
+             const std::vector<FaultRule>& before);
+  static bool may_have(const FaultRule& fault, const Clause& clause);
+  static std::string clauses_of(const FaultRule& fault);
 
-  bool clause_all(Fault&) { return true; }
-  bool clause_nth(Fault& fault) { return counted(fault, TriggerKind::kNth); }
-  bool clause_every(Fault& fault) { return counted(fault, TriggerKind::kEvery); }
-  bool clause_first(Fault& fault) { return counted(fault, TriggerKind::kFirst); }
-  bool counted(Fault& fault, TriggerKind kind) {
+  bool clause_all(FaultRule&) { return true; }
+  bool clause_nth(FaultRule& fault) { return counted(fault, TriggerKind::kNth); }
+  bool clause_every(FaultRule& fault) { return counted(fault, TriggerKind::kEvery); }
+  bool clause_first(FaultRule& fault) { return counted(fault, TriggerKind::kFirst); }
+  bool counted(FaultRule& fault, TriggerKind kind) {
     fault.trigger.kind = kind;
     return count(fault.trigger.count);
   }
-  bool clause_qp(Fault& fault);
-  bool clause_device(Fault& fault) { return name(fault.device); }
-  bool clause_program(Fault& fault) { return name(fault.program); }
-  bool clause_rank(Fault& fault) { return number(fault.rank, 0, 1u << 24, "a rank such as 0"); }
-  bool clause_over(Fault& fault) { return fault.has_over = size(fault.over); }
-  bool clause_under(Fault& fault) { return size(fault.under); }
-  bool clause_to(Fault& fault) { return named(fault.state, state_names(), "a state"); }
-  bool clause_opcode(Fault& fault) { return named(fault.opcode, completion_names(), "an opcode"); }
-  bool clause_after(Fault& fault) { return duration(fault.after_ns); }
-  bool clause_until(Fault& fault) { return duration(fault.until_ns); }
-  bool clause_errno(Fault& fault);
-  bool clause_delay(Fault& fault) { return duration(fault.delay_ns); }
-  bool clause_status(Fault& fault) {
+  bool clause_qp(FaultRule& fault);
+  bool clause_device(FaultRule& fault) { return name(fault.device); }
+  bool clause_program(FaultRule& fault) { return name(fault.program); }
+  bool clause_rank(FaultRule& fault) { return number(fault.rank, 0, 1u << 24, "a rank such as 0"); }
+  bool clause_over(FaultRule& fault) { return fault.has_over = size(fault.over); }
+  bool clause_under(FaultRule& fault) { return size(fault.under); }
+  bool clause_to(FaultRule& fault) { return named(fault.state, state_names(), "a state"); }
+  bool clause_opcode(FaultRule& fault) {
+    return named(fault.opcode, completion_names(), "an opcode");
+  }
+  bool clause_after(FaultRule& fault) { return duration(fault.after_ns); }
+  bool clause_until(FaultRule& fault) { return duration(fault.until_ns); }
+  bool clause_errno(FaultRule& fault);
+  bool clause_delay(FaultRule& fault) { return duration(fault.delay_ns); }
+  bool clause_status(FaultRule& fault) {
     std::optional<int> status;
     const bool good = named(status, status_names(), "a status but SUCCESS");
     fault.status = status.value_or(0);
     return good;
   }
-  bool clause_vendor(Fault& fault) {
+  bool clause_vendor(FaultRule& fault) {
     return integer(fault.vendor, 0, 0xffffffff, "a vendor error such as 0x81");
   }
-  bool clause_as(Fault& fault) {
+  bool clause_as(FaultRule& fault) {
     return named(fault.becomes, cm_event_names(), "an event of librdmacm");
   }
-  bool clause_reason(Fault& fault);
-  bool clause_for(Fault& fault) { return duration(fault.for_ns); }
+  bool clause_reason(FaultRule& fault);
+  bool clause_for(FaultRule& fault) { return duration(fault.for_ns); }
 
   bool name(std::string& value);
   bool size(uint64_t& value);
@@ -143,7 +146,7 @@ const std::array<Parser::Clause, 21> Parser::kClauses{{
     {"for", kFor, kEvents, 0, &Parser::clause_for},
 }};
 
-bool Parser::parse_into(std::vector<Fault>& faults) {
+bool Parser::parse_into(std::vector<FaultRule>& faults) {
   if (at_end()) return true;
   if (peek().is("none")) {
     take();
@@ -152,7 +155,7 @@ bool Parser::parse_into(std::vector<Fault>& faults) {
   do {
     if (faults.size() == kMaxFaults)
       return fail_here("the end after " + std::to_string(kMaxFaults) + " rules");
-    Fault fault;
+    FaultRule fault;
     if (!parse_fault(fault, faults)) return false;
     faults.push_back(std::move(fault));
     if (peek().is_symbol(';')) take();
@@ -160,7 +163,7 @@ bool Parser::parse_into(std::vector<Fault>& faults) {
   return true;
 }
 
-bool Parser::parse_fault(Fault& fault, const std::vector<Fault>& before) {
+bool Parser::parse_fault(FaultRule& fault, const std::vector<FaultRule>& before) {
   const size_t start = peek().offset;
   if (peek().is("fault")) take();
   if (!parse_subject(fault)) return false;
@@ -170,7 +173,7 @@ bool Parser::parse_fault(Fault& fault, const std::vector<Fault>& before) {
   return check(fault, seen, start, before);
 }
 
-bool Parser::parse_subject(Fault& fault) {
+bool Parser::parse_subject(FaultRule& fault) {
   const Token token = peek();
   std::optional<int> event;
   if (token.is("wc")) {
@@ -195,7 +198,7 @@ bool Parser::parse_subject(Fault& fault) {
   return true;
 }
 
-bool Parser::may_have(const Fault& fault, const Clause& clause) {
+bool Parser::may_have(const FaultRule& fault, const Clause& clause) {
   if ((clause.subjects & bit(fault.subject)) == 0) return false;
   if (fault.subject != Subject::kCall) {
     if (clause.id == kQp && fault.subject == Subject::kEvent) return is_of_qp(fault.event);
@@ -205,14 +208,14 @@ bool Parser::may_have(const Fault& fault, const Clause& clause) {
   return (fault.call->properties & clause.properties) == clause.properties;
 }
 
-std::string Parser::clauses_of(const Fault& fault) {
+std::string Parser::clauses_of(const FaultRule& fault) {
   std::string text = fault.subject == Subject::kEvent ? "" : "a percentage, ";
   for (const Clause& clause : kClauses)
     if (may_have(fault, clause)) text += std::string(clause.word) + ", ";
   return text + "; or the end";
 }
 
-bool Parser::parse_clause(Fault& fault, unsigned& seen) {
+bool Parser::parse_clause(FaultRule& fault, unsigned& seen) {
   const Token token = peek();
   const Clause* clause = nullptr;
   for (const Clause& candidate : kClauses)
@@ -235,8 +238,8 @@ bool Parser::parse_clause(Fault& fault, unsigned& seen) {
 }
 
 // Checks what only the whole rule shows.
-bool Parser::check(const Fault& fault, unsigned seen, size_t start,
-                   const std::vector<Fault>& before) {
+bool Parser::check(const FaultRule& fault, unsigned seen, size_t start,
+                   const std::vector<FaultRule>& before) {
   const auto has = [seen](ClauseId id) { return (seen & (1u << id)) != 0; };
   if (fault.under <= fault.over) return fail_here("under more than over: it never fires");
   if (fault.until_ns <= fault.after_ns) return fail_here("until later than after: it never fires");
@@ -265,14 +268,14 @@ bool Parser::check(const Fault& fault, unsigned seen, size_t start,
   return true;
 }
 
-bool Parser::clause_qp(Fault& fault) {
+bool Parser::clause_qp(FaultRule& fault) {
   if (!peek().is_symbol('#'))
     return number(fault.qpn, 0, 0xffffff, "a QP number, or # and which one of the process");
   take();
   return number(fault.qp_ordinal, 1, 1u << 24, "a count from 1, such as #1");
 }
 
-bool Parser::clause_errno(Fault& fault) {
+bool Parser::clause_errno(FaultRule& fault) {
   constexpr const char* kExpected = "an error such as ENOMEM, or its number from 1 to 4095";
   if (peek().kind != Token::Kind::kWord) return integer(fault.error, 1, 4095, kExpected);
   const auto value = value_of(errno_names(), peek().text);
@@ -282,7 +285,7 @@ bool Parser::clause_errno(Fault& fault) {
   return true;
 }
 
-bool Parser::clause_reason(Fault& fault) {
+bool Parser::clause_reason(FaultRule& fault) {
   const bool negative = peek().is_symbol('-');
   if (negative) take();
   if (!integer(fault.reason, 0, 65535, "a number such as 28 or -110")) return false;
@@ -320,8 +323,8 @@ bool Parser::named(std::optional<int>& value, std::span<const FaultName> names, 
 
 }  // namespace
 
-bool Fault::takes_all() const {
-  Fault plain;
+bool FaultRule::takes_all() const {
+  FaultRule plain;
   plain.subject = subject;
   plain.call = call;
   plain.event = event;
@@ -334,7 +337,7 @@ bool Fault::takes_all() const {
   return subject != Subject::kEvent && (error != 0 || status != 0 || becomes) && *this == plain;
 }
 
-Expected<std::vector<Fault>, SpecError> parse_faults(std::string_view text) {
+Expected<std::vector<FaultRule>, SpecError> parse_faults(std::string_view text) {
   return Parser(text).parse();
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Fault rules as text.
+// FaultRule rules as text.
 #include "protocol/faults/fault_spec.h"
 #include "protocol/impair/spec_values.h"
 
@@ -10,7 +10,7 @@ using impair::TriggerKind;
 
 std::string time(uint64_t ns) { return impair::with_unit(ns, impair::kTimeUnits); }
 
-std::string trigger_of(const Fault& fault) {
+std::string trigger_of(const FaultRule& fault) {
   switch (fault.trigger.kind) {
     case TriggerKind::kUniform:
       return " " + impair::format_decimal(fault.trigger.probability_ppb, impair::kPercentDecimals) +
@@ -26,7 +26,7 @@ std::string trigger_of(const Fault& fault) {
   }
 }
 
-std::string subject_of(const Fault& fault) {
+std::string subject_of(const FaultRule& fault) {
   switch (fault.subject) {
     case Subject::kCall:
       return std::string(fault.call->name);
@@ -40,7 +40,7 @@ std::string subject_of(const Fault& fault) {
   return "";
 }
 
-std::string choice_of(const Fault& fault) {
+std::string choice_of(const FaultRule& fault) {
   std::string text;
   if (fault.qpn) text += " qp " + std::to_string(*fault.qpn);
   if (fault.qp_ordinal) text += " qp #" + std::to_string(*fault.qp_ordinal);
@@ -63,7 +63,7 @@ std::string error_text(int error) {
 
 }  // namespace
 
-std::string to_string(const Fault& fault) {
+std::string to_string(const FaultRule& fault) {
   std::string text = "fault " + subject_of(fault) + trigger_of(fault) + choice_of(fault);
   if (fault.delay_ns != 0) text += " delay " + time(fault.delay_ns);
   if (fault.error != 0) text += " errno " + error_text(fault.error);

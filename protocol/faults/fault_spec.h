@@ -46,7 +46,7 @@ inline constexpr size_t kMaxFaultBytes = 511;
 
 enum class Subject : uint8_t { kCall, kCompletion, kEvent, kCmEvent };
 
-struct Fault {
+struct FaultRule {
   Subject subject = Subject::kCall;
   const FaultCall* call = nullptr;  // kCall
   int event = 0;                    // kEvent, kCmEvent
@@ -65,7 +65,7 @@ struct Fault {
   std::optional<int> becomes;  // a CM event
   int reason = 0;
   uint64_t for_ns = 0;
-  bool operator==(const Fault&) const = default;
+  bool operator==(const FaultRule&) const = default;
 
   // Whether it decides what comes of whatever matches it, and all of its subject does.
   bool takes_all() const;
@@ -73,10 +73,10 @@ struct Fault {
 
 // Parses a text; an empty one has no rules. A rule that can never fire is an error. Throws nothing
 // but for lack of memory.
-Expected<std::vector<Fault>, impair::SpecError> parse_faults(std::string_view text);
+Expected<std::vector<FaultRule>, impair::SpecError> parse_faults(std::string_view text);
 
 // The canonical text, which parses to an equal rule.
-std::string to_string(const Fault& fault);
+std::string to_string(const FaultRule& fault);
 
 // All names that rules may have, as docs/faults.md has them.
 std::string fault_tables();

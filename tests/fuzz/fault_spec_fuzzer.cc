@@ -24,7 +24,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     require(!faults.error().found.empty() && !faults.error().expected.empty());
     return 0;
   }
-  for (const Fault& fault : *faults) {
+  for (const FaultRule& fault : *faults) {
     const std::string printed = to_string(fault);
     require(printed.size() <= kMaxFaultBytes);
     const auto again = parse_faults(printed);

@@ -24,7 +24,7 @@ namespace {
 constexpr uint64_t kSecondNs = 1'000'000'000;
 
 struct TimedEvent {
-  const Fault* fault;
+  const FaultRule* fault;
   UniqueFd timer;
   bool ends = false;  // what comes next is the end of PORT_ERR
 };
@@ -123,7 +123,7 @@ void begin_events(ibv_context* context) {
   auto device = std::make_unique<WatchedDevice>();
   device->epoll = UniqueFd(epoll_create1(EPOLL_CLOEXEC));
   size_t index = 0;
-  while (const Fault* fault = next_event_rule(index, context->device->name)) {
+  while (const FaultRule* fault = next_event_rule(index, context->device->name)) {
     UniqueFd timer(timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK));
     if (timer && set_timer(timer.get(), fault->after_ns) &&
         add_to_epoll(device->epoll.get(), timer.get()))

@@ -28,7 +28,7 @@ constexpr uint64_t kMostLinesOfRule = 8;
 constexpr size_t kMostRules = 2 * kMaxFaults;
 
 struct Rule {
-  Fault fault;
+  FaultRule fault;
   FaultBoardRule* board = nullptr;  // null: the program's own
   char text[kMaxFaultBytes + 1] = {};
   uint64_t stream = 0;
@@ -209,9 +209,9 @@ Decision decide(FaultOccasion& occasion) {
   return decision;
 }
 
-const Fault* next_event_rule(size_t& index, std::string_view device) {
+const FaultRule* next_event_rule(size_t& index, std::string_view device) {
   while (index < rule_count) {
-    const Fault& fault = the_rules[index++].fault;
+    const FaultRule& fault = the_rules[index++].fault;
     FaultOccasion occasion;
     occasion.subject = Subject::kEvent;
     occasion.event = fault.event;
@@ -224,7 +224,7 @@ const Fault* next_event_rule(size_t& index, std::string_view device) {
   return nullptr;
 }
 
-void count_event(const Fault& fault) {
+void count_event(const FaultRule& fault) {
   for (size_t i = 0; i < rule_count; ++i) {
     Rule& rule = the_rules[i];
     if (&rule.fault != &fault) continue;

@@ -16,8 +16,8 @@ bool is_on();
 bool has_rules_of(Subject subject);
 
 struct Decision {
-  const Fault* taken = nullptr;  // the rule that decides what comes of it; null: none does
-  uint64_t delay_ns = 0;         // of all rules that hit
+  const FaultRule* taken = nullptr;  // the rule that decides what comes of it; null: none does
+  uint64_t delay_ns = 0;             // of all rules that hit
 };
 
 // Counts the occasion and says once, on stderr, for each of the first few times that a rule fires.
@@ -26,9 +26,9 @@ Decision decide(FaultOccasion& occasion);
 
 // The rules of events, one by one, as far as they are for this process and device; null: no more.
 // `index` is where to look from, and is moved on.
-const Fault* next_event_rule(size_t& index, std::string_view device);
+const FaultRule* next_event_rule(size_t& index, std::string_view device);
 // Counts an event that its rule has made.
-void count_event(const Fault& fault);
+void count_event(const FaultRule& fault);
 
 // Begins the time that `after` and `until` count, if it has not begun.
 void begin_time();

@@ -9,7 +9,7 @@
 namespace hostnic::faults {
 namespace {
 
-Fault fault_of(const char* text) {
+FaultRule fault_of(const char* text) {
   const auto faults = parse_faults(text);
   if (!faults || faults->empty()) {
     ADD_FAILURE() << text;
@@ -79,7 +79,7 @@ TEST(FaultChoice, Counts) {
 }
 
 TEST(FaultChoice, AProbabilityIsTheSeeds) {
-  const Fault fault = fault_of("reg_mr 10% errno EIO");
+  const FaultRule fault = fault_of("reg_mr 10% errno EIO");
   const auto pattern = [&](uint64_t stream) {
     std::string bits;
     for (uint64_t number = 1; number <= 10'000; ++number)

@@ -8,13 +8,13 @@
 namespace hostnic::faults {
 namespace {
 
-Fault fault_of(const std::string& text) {
+FaultRule fault_of(const std::string& text) {
   auto faults = parse_faults(text);
   if (!faults) ADD_FAILURE() << text << ": " << faults.error().message();
   if (faults) {
     EXPECT_EQ(faults->size(), 1u) << text;
   }
-  return faults && !faults->empty() ? faults->front() : Fault{};
+  return faults && !faults->empty() ? faults->front() : FaultRule{};
 }
 
 std::string error_of(const std::string& text) {
@@ -25,7 +25,7 @@ std::string error_of(const std::string& text) {
 
 // Whether the text is its own canonical form.
 void expect_canonical(const std::string& text) {
-  const Fault fault = fault_of(text);
+  const FaultRule fault = fault_of(text);
   EXPECT_EQ(to_string(fault), text);
   EXPECT_EQ(fault_of(to_string(fault)), fault);
 }
