@@ -93,10 +93,8 @@ std::vector<LabSocket> sockets_of(const HostsPlan& plan, const std::string& dire
 
 // Runs COMMAND; returns its exit code.
 int run_command(const LabOptions& options, const HostsPlan& plan, const std::string& directory,
-                int orders, const std::vector<std::string>& command) {
-  SharedBoard<UseBoard> use;
-  if (auto made = use.make("use", opened_to_others(options)); !made)
-    return fail("lab", made.error());
+                const SharedBoard<UseBoard>& use, int orders,
+                const std::vector<std::string>& command) {
   ChildOptions child;
   child.environment = environment_of(plan, directory);
   child.environment.emplace_back(kUseBoardVariable, use.path());
@@ -141,6 +139,9 @@ int run_hosts_lab(const LabOptions& options, const std::vector<std::string>& com
   auto directory = LabDirectory::create(kHostsPrefix);
   if (!directory) return fail("lab", directory.error());
   if (opened_to_others(options)) chmod(directory->path().c_str(), 0711);
+  SharedBoard<UseBoard> use;
+  if (auto made = use.make("use", opened_to_others(options)); !made)
+    return fail("lab", made.error());
   Pipe orders, ready;
   if (!orders.make() || !ready.make()) return fail("lab", fmt::format("pipe: {}", strerror(errno)));
   block_signals();
@@ -159,6 +160,7 @@ int run_hosts_lab(const LabOptions& options, const std::vector<std::string>& com
                                   .ready = std::move(ready.write_end)},
                                  *directory);
     directory->forget();
+    use.remove_file();
     _exit(code);
   }
   const pid_t guardian = running_guardian;
@@ -175,7 +177,7 @@ int run_hosts_lab(const LabOptions& options, const std::vector<std::string>& com
         !started)
       fail("lab", started.error());
     else
-      code = run_command(options, *plan, directory->path(), orders.write_end.get(), command);
+      code = run_command(options, *plan, directory->path(), use, orders.write_end.get(), command);
   }
   orders.write_end.reset();
   bool all_is_done = false;

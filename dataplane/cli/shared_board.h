@@ -31,7 +31,7 @@ class SharedBoard {
   SharedBoard() = default;
   ~SharedBoard() {
     if (board_ != nullptr) munmap(board_, sizeof(Board));
-    if (!path_.empty()) unlink(path_.c_str());
+    remove_file();
   }
   SharedBoard(const SharedBoard&) = delete;
   SharedBoard& operator=(const SharedBoard&) = delete;
@@ -45,6 +45,10 @@ class SharedBoard {
     if (mapped == MAP_FAILED) return Unexpected(fmt::format("mmap: {}", strerror(errno)));
     board_ = new (mapped) Board;
     return {};
+  }
+  // What has been mapped stays. Also for another process that outlives this one.
+  void remove_file() const {
+    if (!path_.empty()) unlink(path_.c_str());
   }
   const std::string& path() const { return path_; }
   Board* operator->() const { return board_; }
