@@ -5,6 +5,7 @@
   prompt_checks.py HOSTNIC     in a lab
 """
 
+import contextlib
 import os
 import pty
 import re
@@ -48,10 +49,21 @@ class Terminal:
                 except OSError:
                     raise AssertionError(f"it ended: no {pattern!r} in {plain!r}") from None
 
-    def end(self):
-        status = os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
-        os.close(self.fd)
-        return status
+    def end(self, text):
+        """Types what ends it. What comes in the moment in which the prompt takes the terminal is lost, as in any shell:
+        it is typed again."""
+        deadline = time.monotonic() + PATIENCE_S
+        while time.monotonic() < deadline:
+            with contextlib.suppress(OSError):
+                self.type(text)
+            again = time.monotonic() + 3
+            while time.monotonic() < again:
+                pid, status = os.waitpid(self.pid, os.WNOHANG)
+                if pid != 0:
+                    os.close(self.fd)
+                    return os.waitstatus_to_exitcode(status)
+                time.sleep(0.02)
+        raise AssertionError(f"it does not end: {self.seen!r}")
 
 
 def check_typing(hostnic, state):
@@ -109,8 +121,7 @@ def check_watching(terminal):
         terminal.expect(r"rates hnic1, every 0\.5 s[^\n]*\n\nhnic1 ")
     terminal.type("q")
     terminal.expect(PROMPT)
-    terminal.type("\x04")
-    assert terminal.end() == 0
+    assert terminal.end("\x04") == 0
 
 
 def check_history(hostnic, state):
@@ -118,8 +129,7 @@ def check_history(hostnic, state):
     terminal.expect(PROMPT)
     terminal.type("\x1b[A")
     terminal.expect("watch 0.5 rates hnic1")
-    terminal.type("\x15exit\n")
-    assert terminal.end() == 0
+    assert terminal.end("\x15exit\n") == 0
     file = state / "hostnic" / "history"
     assert file.stat().st_mode & 0o077 == 0, oct(file.stat().st_mode)
 
