@@ -31,7 +31,7 @@ TOP = Path(__file__).resolve().parents[2]
 FOLDERS = ["protocol", "dataplane", "verbs-shim", "config", "packaging", "debian", "tests", "bench"]
 SUFFIXES = {".c", ".cc", ".h"}
 # The first line of each file that can have comments; the second one of a script.
-LICENSE_LINE = re.compile(r"(//|#) SPDX-License-Identifier: BSD-3-Clause")
+LICENSE_LINE = re.compile(r"(//|#|/\*) SPDX-License-Identifier: BSD-3-Clause")
 SCRIPT_SUFFIXES = {".py", ".sh", ".bash"}
 MESON_FILES = {"meson.build", "meson_options.txt"}
 # Other versions format and warn differently.
