@@ -267,7 +267,10 @@ class LineEditor {
       unsigned char byte = 0;
       const ssize_t got = interrupted != 0 ? -1 : read(STDIN_FILENO, &byte, 1);
       if (got == 1) {
-        *key = static_cast<wchar_t>(byte);
+        // A Ctrl-D that was typed between the prompt and the first read, while the terminal still
+        // edited lines, is a NUL.
+        constexpr unsigned char kCtrlD = 4;
+        *key = static_cast<wchar_t>(byte == 0 ? kCtrlD : byte);
         return 1;
       }
       if (got == 0) return 0;

@@ -10,6 +10,7 @@ import os
 import pty
 import re
 import select
+import signal
 import subprocess
 import sys
 import tempfile
@@ -50,19 +51,19 @@ class Terminal:
                     raise AssertionError(f"it ended: no {pattern!r} in {plain!r}") from None
 
     def end(self, text):
-        """Types what ends it. What comes in the moment in which the prompt takes the terminal is lost, as in any shell:
-        it is typed again."""
+        """Types what ends it."""
         deadline = time.monotonic() + PATIENCE_S
+        self.type(text)
         while time.monotonic() < deadline:
-            with contextlib.suppress(OSError):
-                self.type(text)
-            again = time.monotonic() + 3
-            while time.monotonic() < again:
-                pid, status = os.waitpid(self.pid, os.WNOHANG)
-                if pid != 0:
-                    os.close(self.fd)
-                    return os.waitstatus_to_exitcode(status)
-                time.sleep(0.02)
+            if select.select([self.fd], [], [], 0.02)[0]:
+                with contextlib.suppress(OSError):
+                    self.seen += os.read(self.fd, 65536).decode(errors="replace")
+            pid, status = os.waitpid(self.pid, os.WNOHANG)
+            if pid != 0:
+                os.close(self.fd)
+                return os.waitstatus_to_exitcode(status)
+        os.kill(self.pid, signal.SIGKILL)
+        os.waitpid(self.pid, 0)
         raise AssertionError(f"it does not end: {self.seen!r}")
 
 
