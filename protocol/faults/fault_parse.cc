@@ -95,7 +95,11 @@ class Parser : private impair::SpecReader {
   bool clause_after(FaultRule& fault) { return duration(fault.after_ns); }
   bool clause_until(FaultRule& fault) { return duration(fault.until_ns); }
   bool clause_errno(FaultRule& fault);
-  bool clause_delay(FaultRule& fault) { return duration(fault.delay_ns); }
+  bool clause_delay(FaultRule& fault) {
+    const size_t offset = peek().offset;
+    if (!duration(fault.delay_ns)) return false;
+    return fault.delay_ns != 0 || fail(offset, "a time of more than 0: it never fires");
+  }
   bool clause_status(FaultRule& fault) {
     std::optional<int> status;
     const bool good = named(status, status_names(), "a status but SUCCESS");

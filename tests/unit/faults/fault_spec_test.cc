@@ -75,6 +75,7 @@ TEST(FaultSpec, WhatCanNeverFireIsRefused) {
             std::string::npos);
   EXPECT_NE(error_of("fault reg_mr after 2s until 1s errno EIO").find("never fires"),
             std::string::npos);
+  EXPECT_NE(error_of("fault reg_mr delay .0s").find("never fires"), std::string::npos);
   EXPECT_NE(error_of("fault reg_mr 0% errno EIO").find("never fires"), std::string::npos);
   EXPECT_NE(error_of("fault reg_mr nth 0 errno EIO").find("from 1"), std::string::npos);
   EXPECT_NE(error_of("fault wc status SUCCESS").find("a status but SUCCESS"), std::string::npos);
