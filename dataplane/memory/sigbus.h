@@ -8,8 +8,8 @@
 // What the lcore has copied then is not what the client registered, and must not count: until
 // forget_fault(), which ends its NIC's turn, it neither takes nor sends what it copies. Both come
 // again, and by then whoever looks at the mark has put the keys out of use, or dropped the client.
-// The same goes for what it copies from where another thread has met such memory: packets under way
-// may refer to it.
+// So it is with bytes that it copies from where another thread has met such memory: packets under
+// way may refer to it.
 #pragma once
 
 #include <atomic>

@@ -100,7 +100,8 @@ void tell_refusal(const char* call, uint32_t qpn, int error) noexcept;
 // All of it for a call that refuses by itself: notes, tells, sets errno and returns it.
 int refuse_call(const char* call, uint32_t qpn, const Refusal& refusal) noexcept;
 
-// The same of an object that others use: `count` of what `user` names, in the singular. EBUSY.
+// Says of an object that others use it: `count` of what `user` names, in the singular. Returns
+// EBUSY.
 int refuse_in_use(const char* call, uint32_t qpn, size_t count, const char* user) noexcept;
 
 // Describes a refusal in one line; `bytes` are the room there.

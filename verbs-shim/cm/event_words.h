@@ -20,10 +20,10 @@ enum FailureEvent : uint32_t {
   kRejected = 8,
 };
 
-// Of an event and its status (negative errno values, or InfiniBand's reason for a rejection);
-// empty: it is no failure.
+// Puts an event and its status (negative errno values, or InfiniBand's reason for a rejection) into
+// words. An empty text says that it is no failure.
 std::string event_words(uint32_t event, int32_t status);
-// Of a command that was refused; empty: its errno value says all that is known.
+// Says why a command was refused. An empty text says that nothing more than its errno is known.
 std::string refused_words(uint32_t command, std::span<const std::byte> bytes, int error);
 
 }  // namespace hostnic::cm_device

@@ -24,7 +24,7 @@ namespace {
 
 constexpr uint64_t kMostLinesOfRule = 8;
 
-// Those of the board, then those that the program has armed itself.
+// The rules of the board come first, then those that the program has armed itself.
 constexpr size_t kMostRules = 2 * kMaxFaults;
 
 struct Rule {

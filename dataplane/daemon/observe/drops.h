@@ -12,7 +12,8 @@ namespace hostnic {
 // What was dropped last, and why, as part of a sentence; empty: nothing. `nic` is the name of its
 // NIC.
 std::string why_dropped(const QpView& qp, const std::string& nic);
-// The same of datagrams for queue pairs that the NIC does not have; `from` is the last one's host.
+// Says why datagrams came for queue pairs that the NIC does not have; `from` is the last one's
+// host.
 std::string why_stray(const StrayDatagrams& stray, const std::string& nic, const std::string& from,
                       uint32_t own_qpn);
 

@@ -269,7 +269,7 @@ TEST_F(MemoryBareMoves, WhatHasGrownInPlaceIsEmpty) {
   nic.remove(mr);
   raw_munmap(at, 40 * kPage);
 
-  // The same by libc's munmap.
+  // libc's munmap does the same.
   Buffer third(kLength);
   add(third, mr, kLength);
   std::memset(third.data(), 5, kLength);

@@ -556,7 +556,7 @@ TEST_F(ClientMemoryTest, PageTablesOfLatePiecesAreCounted) {
     const MemoryRegion late{kVa, 64 * kSliceBytes, RegionKind::kMirrorLate, 0, 0};
     const auto pieces = memory.map({&late, 1}, {&fill_map, 1});
     ASSERT_TRUE(pieces) << pieces.error();
-    // Of the levels above there are one or two more, by where the kernel maps it.
+    // The levels above have one or two more, by where the kernel maps it.
     EXPECT_GE(budgets.of(1000)->taken(), 64u + 1 + 2);
     EXPECT_LE(budgets.of(1000)->taken(), 64u + 1 + 4);
     const MemoryRegion more{kVa + 64 * kSliceBytes, 64 * kSliceBytes, RegionKind::kMirrorLate, 0,
