@@ -47,6 +47,7 @@ std::atomic<uint64_t> begun_ns{0};
 // Whether the rules have their streams.
 enum : uint32_t { kUnnumbered, kNumbering, kNumbered };
 std::atomic<uint32_t> numbered{kUnnumbered};
+uint32_t own_process = 0;  // as streams have it; from then on
 
 uint64_t now_ns() {
   timespec now{};
@@ -77,9 +78,9 @@ void number_streams() {
     return;
   }
   const uint32_t started = the_board->processes.fetch_add(1, std::memory_order_relaxed);
-  const uint32_t process = the_place.rank.value_or(started);
+  own_process = the_place.rank.value_or(started);
   for (size_t i = 0; i < rule_count; ++i)
-    the_rules[i].stream = stream_of(the_board->seed, process, i);
+    the_rules[i].stream = stream_of(the_board->seed, own_process, i);
   numbered.store(kNumbered, std::memory_order_release);
 }
 
@@ -119,7 +120,7 @@ bool add_rule(std::string_view text, FaultBoardRule* board) {
   rule.fault = std::move(parsed->front());
   rule.board = board;
   snprintf(rule.text, sizeof(rule.text), "%s", to_string(rule.fault).c_str());
-  rule.stream = stream_of(the_board->seed, 0, place);
+  rule.stream = stream_of(the_board->seed, own_process, place);
   rule_count.store(place + 1, std::memory_order_release);
   return true;
 }
