@@ -157,6 +157,7 @@ void Forks::forget_parent() {
   state_.reason[0] = '\0';
   state_.counters = {};
   moved_.forget();
+  kept_.forget();
   pins_.forget();
   state_.lost_in_use = false;
   state_.has_migrated.store(false);

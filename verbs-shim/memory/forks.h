@@ -11,6 +11,7 @@
 #include <atomic>
 #include <cstdint>
 
+#include "verbs-shim/memory/kept_memory.h"
 #include "verbs-shim/memory/moved_memory.h"
 #include "verbs-shim/memory/page_release.h"
 #include "verbs-shim/memory/registrar_state.h"
@@ -20,8 +21,9 @@ namespace hostnic::memory {
 
 class Forks {
  public:
-  Forks(RegistrarState& state, PageRelease& release, MovedMemory& moved, SharedPins& pins)
-      : state_(state), release_(release), moved_(moved), pins_(pins) {}
+  Forks(RegistrarState& state, PageRelease& release, MovedMemory& moved, KeptMemory& kept,
+        SharedPins& pins)
+      : state_(state), release_(release), moved_(moved), kept_(kept), pins_(pins) {}
   Forks(const Forks&) = delete;
   Forks& operator=(const Forks&) = delete;
 
@@ -41,6 +43,7 @@ class Forks {
   RegistrarState& state_;
   PageRelease& release_;
   MovedMemory& moved_;
+  KeptMemory& kept_;
   SharedPins& pins_;
   std::atomic<bool> skip_copy_in_child_{false};
   // While a fork is under way: copies that the child inherits, and where they belong.

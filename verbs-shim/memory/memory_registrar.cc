@@ -220,7 +220,7 @@ Expected<Registration, Error> MemoryRegistrar::add(uint64_t va, uint64_t length_
   }
   registration.regions.assign(described.regions.begin(), described.regions.end());
   for (auto& file : described.files) registration.fds.push_back(std::move(file.fd));
-  registration.pinned = request.pinned;
+  registration.number = request.number;
   return registration;
 } catch (...) {
   return Unexpected(Error{ENOMEM, {}});
@@ -347,7 +347,8 @@ Failure MemoryRegistrar::add_locked(Request& request, Described& described) {
                                                             : state_.counters.mirror_bytes;
     counter += region.length_bytes;
   }
-  request.pinned = pins_.give(described);
+  request.number = ++state_.last_number;
+  pins_.give(described, request.number);
   state_.table.join(request.first, request.last);
   state_.table.reserve(kBordersOfLosses);
   state_.update_bounds();
@@ -371,12 +372,13 @@ bool MemoryRegistrar::fall_back(uint64_t va, uint64_t length_bytes,
   return false;
 }
 
-void MemoryRegistrar::remove(uint64_t va, uint64_t length_bytes, uint64_t pinned) try {
+void MemoryRegistrar::remove(uint64_t va, uint64_t length_bytes, uint64_t number) try {
   if (length_bytes == 0 || va + length_bytes < va) return;
   const uint64_t start = page_down(va), end = page_up(va + length_bytes);
   const Critical critical(state_);
-  if (pinned != 0) pins_.release(pinned);
+  pins_.release(number);
   release_.unpin(start, end);
+  kept_.release(start, end, number);
 } catch (...) {
   // There is no memory to split a range: its pages stay where they are, which harms nobody.
 }

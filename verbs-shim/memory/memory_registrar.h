@@ -25,6 +25,7 @@
 #include "verbs-shim/memory/bare_calls.h"
 #include "verbs-shim/memory/description.h"
 #include "verbs-shim/memory/forks.h"
+#include "verbs-shim/memory/kept_memory.h"
 #include "verbs-shim/memory/moved_memory.h"
 #include "verbs-shim/memory/page_release.h"
 #include "verbs-shim/memory/pinning.h"
@@ -84,8 +85,8 @@ class MemoryRegistrar {
   // answered and before the registration is anybody's.
   void tell_pins(Registration& registration) { pins_.tell(registration); }
   // Undoes one add() of the same range, after hostnicd said that it no longer uses the memory.
-  // `pinned` is that registration's.
-  void remove(uint64_t va, uint64_t length_bytes, uint64_t pinned = 0);
+  // `number` is that registration's.
+  void remove(uint64_t va, uint64_t length_bytes, uint64_t number);
   // Makes huge pages of 2 MiB and more; optional, after hostnicd answered the registration. This
   // takes long; for any thread.
   void after_registration(uint64_t va, uint64_t length_bytes);
@@ -146,11 +147,12 @@ class MemoryRegistrar {
   SharedPins pins_{state_};
   PageRelease release_{state_, moved_};
   MovedMemory moved_{state_, release_};
+  KeptMemory kept_{state_, moved_};
   Pinning pinning_{state_, release_};
   Description description_{state_, pins_};
   BareCalls bare_calls_{state_, release_};
-  SystemCalls system_calls_{state_, release_, moved_, bare_calls_};
-  Forks forks_{state_, release_, moved_, pins_};
+  SystemCalls system_calls_{state_, release_, moved_, kept_, bare_calls_};
+  Forks forks_{state_, release_, moved_, kept_, pins_};
   std::mutex threads_mutex_;  // held while threads start; before the registrar's lock
   bool handles_forks_ = false, environment_read_ = false;
 };

@@ -46,8 +46,7 @@ void MovedMemory::come_back(uint64_t start, uint64_t end) {
     state_.watch_range(state_.areas_of_losses, start, end);
 }
 
-void MovedMemory::note_move(uint64_t from, uint64_t to, uint64_t length_bytes) {
-  const uint64_t end = from + length_bytes;
+const RawVector<MovedMemory::Move>& MovedMemory::take(uint64_t from, uint64_t end, uint64_t to) {
   moving_.clear();
   for (const Move& moved : moved_) {  // what has moved before moves on
     const uint64_t first = std::max(from, moved.to);
@@ -65,7 +64,11 @@ void MovedMemory::note_move(uint64_t from, uint64_t to, uint64_t length_bytes) {
       moving_.push_back({it->first, to + (it->first - from), range.end - it->first});
     range.by_mem_fd = false;
   }
-  for (const Move& moved : moving_) {
+  return moving_;
+}
+
+void MovedMemory::note_move(uint64_t from, uint64_t to, uint64_t length_bytes) {
+  for (const Move& moved : take(from, from + length_bytes, to)) {
     if (moved.to == moved.from) {
       come_back(moved.from, moved.from + moved.length_bytes);
       continue;

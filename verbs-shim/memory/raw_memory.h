@@ -75,12 +75,50 @@ class NoNewMappings {
   static inline thread_local bool in_force = false;
 };
 
+// While one exists new mappings of its thread lie outside of [start, end): the program is about to
+// unmap that with its gaps, and what is in them.
+class OutsideOnly {
+ public:
+  OutsideOnly() : before_(in_force) {}
+  ~OutsideOnly() { in_force = before_; }
+  OutsideOnly(const OutsideOnly&) = delete;
+  OutsideOnly& operator=(const OutsideOnly&) = delete;
+  struct Range {
+    uint64_t start, end;
+  };
+  static inline thread_local Range in_force{0, 0};
+
+ private:
+  const Range before_;
+};
+
+// Reserves `length` bytes, whole pages, that can't be accessed yet, as OutsideOnly has it. Returns
+// MAP_FAILED with errno.
+inline void* reserve_outside(size_t length) {
+  const auto [start, end] = OutsideOnly::in_force;
+  // So much can't lie in the range, and leaves enough on one of its sides.
+  const size_t whole = start == end ? length : end - start + 2 * length;
+  void* const at =
+      raw_mmap(nullptr, whole, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (at == MAP_FAILED || whole == length) return at;
+  const uint64_t low = address(at), high = low + whole;
+  const bool at_low = high <= start || end <= low || (low < start && start - low >= length);
+  const uint64_t place = at_low ? low : high - length;
+  if (low < place) raw_munmap(pointer(low), place - low);
+  if (place + length < high) raw_munmap(pointer(place + length), high - (place + length));
+  raw_munlock(pointer(place), length);
+  return pointer(place);
+}
+
 // Makes a whole mapping. It throws std::bad_alloc, which the registrar turns into ENOMEM.
 inline void* map_or_throw(size_t length) {
   if (NoNewMappings::in_force) throw std::bad_alloc();
-  void* at = raw_mmap(nullptr, page_up(length), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS,
-                      -1, 0);
-  if (at == MAP_FAILED) throw std::bad_alloc();
+  constexpr int kAccess = PROT_READ | PROT_WRITE;
+  const size_t bytes = page_up(length);
+  const bool outside = OutsideOnly::in_force.start != OutsideOnly::in_force.end;
+  void* const at = outside ? reserve_outside(bytes)
+                           : raw_mmap(nullptr, bytes, kAccess, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (at == MAP_FAILED || (outside && mprotect(at, bytes, kAccess) != 0)) throw std::bad_alloc();
   return at;
 }
 

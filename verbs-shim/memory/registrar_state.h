@@ -74,6 +74,7 @@ struct RegistrarState {
   MappingWatch watch;         // of what the mem fd reaches
   MappingWatch mirror_watch;  // of what is in the mirror
   Revoker revoker;
+  uint64_t last_number = 0;  // of a registration
   RawVector<pid_t> own_threads;
   RawVector<Area> areas_of_losses;  // has room from the start
   std::atomic<int> mem_fd{-1}, mirror_fd{-1};

@@ -24,8 +24,8 @@ struct Error {
 struct Registration {
   std::vector<MemoryRegion> regions;
   std::vector<UniqueFd> fds;
-  // Whom shared memory is kept for, for remove() and tell_pins(); 0: none is.
-  uint64_t pinned = 0;
+  // Counted from 1 in a process, for remove(): what is kept for whom.
+  uint64_t number = 0;
   // The member must live until hostnicd has answered.
   Revoker::Registering registering;
 };
@@ -46,9 +46,9 @@ struct Request {
   Paging paging = Paging::kAsMapped;
   Arrival arrival = Arrival::kMayBeLate;
   enum class Alone { kUnknown, kYes, kNo } alone = Alone::kUnknown;
-  uint64_t first = 0, last = 0;            // its pages, head and tail included
-  uint64_t pinned_end = 0;                 // [first, pinned_end) counts in the table
-  uint64_t pinned = 0;                     // the number of what is kept for it
+  uint64_t first = 0, last = 0;  // its pages, head and tail included
+  uint64_t pinned_end = 0;       // [first, pinned_end) counts in the table
+  uint64_t number = 0;
   uint64_t stack_low = 0, stack_high = 0;  // what this thread's frames may occupy
   ProcessMemory process;
   RawVector<Area> areas;

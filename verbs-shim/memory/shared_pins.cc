@@ -45,19 +45,17 @@ void SharedPins::let_go(uint64_t place) {
   pins_.erase(pin);
 }
 
-void SharedPins::release(uint64_t pinned) {
+void SharedPins::release(uint64_t number) {
   for (const PinUse& use : pin_uses_)
-    if (use.pinned == pinned) let_go(use.place);
-  std::erase_if(pin_uses_, [=](const PinUse& use) { return use.pinned == pinned; });
+    if (use.number == number) let_go(use.place);
+  std::erase_if(pin_uses_, [=](const PinUse& use) { return use.number == number; });
 }
 
-uint64_t SharedPins::give(Described& described) {
-  if (described.pins.empty()) return 0;
+void SharedPins::give(Described& described, uint64_t number) {
+  if (described.pins.empty()) return;
   pin_uses_.reserve(pin_uses_.size() + described.pins.size());
-  const uint64_t pinned = ++last_pinned_;
-  for (const uint64_t place : described.pins) pin_uses_.push_back({pinned, place});
+  for (const uint64_t place : described.pins) pin_uses_.push_back({number, place});
   described.pins.clear();
-  return pinned;
 }
 
 void SharedPins::let_go_all(Described& described) {
@@ -71,16 +69,16 @@ void SharedPins::forget() {
 }
 
 void SharedPins::tell(Registration& registration) try {
-  if (registration.pinned == 0) return;
-  // hostnicd knows the registration: a change that waits for its end is told before these.
-  registration.registering = Revoker::Registering();
   RawVector<SharedPin> pins;
   {
     const Critical critical(state_);
     for (const PinUse& use : pin_uses_)
-      if (use.pinned == registration.pinned)
+      if (use.number == registration.number)
         pins.push_back(*std::ranges::find(pins_, use.place, &SharedPin::place));
   }
+  if (pins.empty()) return;
+  // hostnicd knows the registration: a change that waits for its end is told before these.
+  registration.registering = Revoker::Registering();
   for (const SharedPin& pin : pins)
     state_.revoker.tell({{pin.start, pin.end - pin.start, MemoryChangeKind::kMoved, 0, pin.place},
                          /*noted=*/true});

@@ -23,11 +23,11 @@ class SharedPins {
   void keep(const Area& area, uint64_t start, uint64_t end, Described& described);
   // Whether a registration that is just described has [start, end) kept.
   bool is_kept(const Described& described, uint64_t start, uint64_t end) const;
-  // Gives the pins of what was described to a registration; the number for Registration::pinned.
-  uint64_t give(Described& described);
+  // Gives the pins of what was described to the registration of that number.
+  void give(Described& described, uint64_t number);
   // Lets go of what was described in vain, and of what a registration had.
   void let_go_all(Described& described);
-  void release(uint64_t pinned);
+  void release(uint64_t number);
   // Has the devices reach the memory where it is kept, without the lock: after hostnicd has
   // answered and before the registration is anybody's.
   void tell(Registration& registration);
@@ -45,7 +45,7 @@ class SharedPins {
     uint32_t users = 0;
   };
   struct PinUse {
-    uint64_t pinned = 0, place = 0;
+    uint64_t number = 0, place = 0;
   };
 
   void let_go(uint64_t place);
@@ -53,7 +53,6 @@ class SharedPins {
   RegistrarState& state_;
   RawVector<SharedPin> pins_;
   RawVector<PinUse> pin_uses_;
-  uint64_t last_pinned_ = 0;
 };
 
 }  // namespace hostnic::memory

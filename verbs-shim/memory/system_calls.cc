@@ -5,75 +5,26 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstring>
 
 #include "verbs-shim/memory/critical.h"
 #include "verbs-shim/memory/libc_calls.h"
+#include "verbs-shim/memory/system_change.h"
 
 #ifndef MADV_GUARD_INSTALL  // Linux 6.13, of files 6.15
 #define MADV_GUARD_INSTALL 102
 #endif
 
 namespace hostnic::memory {
+namespace {
 
-// A call that may take parts of the table away. While it runs this thread takes no signal (a
-// handler's calls might wait for its end) and is not cancelled (see critical.h), and no NIC uses
-// the mem fd if it could reach by it what the kernel does not tell of. The registrar's lock is not
-// held meanwhile: others who watch mappings may deregister within.
-class SystemCalls::Change {
- public:
-  explicit Change(SystemCalls& calls) : calls_(calls) {
-    sigset_t all;
-    sigfillset(&all);
-    pthread_sigmask(SIG_BLOCK, &all, &signals_);
-  }
-  ~Change() {
-    if (begun_) calls_.state_.revoker.end_change(change_, parts_, count_);
-    pthread_sigmask(SIG_SETMASK, &signals_, nullptr);
-  }
-  Change(const Change&) = delete;
-  Change& operator=(const Change&) = delete;
+// Of what glibc's malloc has before each block.
+constexpr size_t kWordBytes = 2 * sizeof(size_t);
 
-  // Notes that the call may take [start, end); called with the registrar's lock.
-  void may_take(uint64_t start, uint64_t end) {
-    Revoker& revoker = calls_.state_.revoker;
-    if (begun_ || !revoker.runs() || !calls_.release_.goes_untold(start, end)) return;
-    begun_ = true;
-    change_ = revoker.begin_change();
-  }
-  // Notes that the call did take [start, end). It is forgotten here and now: the call may have
-  // moved something else to its place.
-  void took(uint64_t start, uint64_t end) {
-    if (start >= end) return;
-    const MappingChange gone{{start, end - start, MemoryChangeKind::kGone, 0, 0}, /*noted=*/true};
-    if (!begun_) return calls_.release_.lose_unmapped(start, end);
-    add(gone);
-    const int error = errno;
-    calls_.release_.follow(gone);
-    errno = error;
-  }
-  // Notes that the call moved [start, end) to `to`; called with the registrar's lock.
-  void moved(uint64_t start, uint64_t end, uint64_t to) {
-    if (start >= end) return;
-    if (begun_) add({{start, end - start, MemoryChangeKind::kMoved, 0, to}, /*noted=*/true});
-    calls_.moved_.note_move(start, to, end - start);
-    calls_.release_.lose_where_gone(start, end);
-  }
-
- private:
-  static constexpr size_t kMostParts = 3;
-  void add(const MappingChange& part) { parts_[count_++] = part; }
-
-  const CancellationOff cancellation_off_;
-  SystemCalls& calls_;
-  bool begun_ = false;
-  uint64_t change_ = 0;
-  MappingChange parts_[kMostParts];
-  size_t count_ = 0;
-  sigset_t signals_;
-};
+}  // namespace
 
 // Begins a change; returns false if nothing in the table is concerned.
-bool SystemCalls::begin_change(Change& change, uint64_t start, uint64_t end) {
+bool SystemCalls::begin_change(SystemChange& change, uint64_t start, uint64_t end) {
   const Critical critical(state_);
   if (!state_.in_table(start, end)) return false;
   change.may_take(start, end);
@@ -85,7 +36,7 @@ bool SystemCalls::begin_change(Change& change, uint64_t start, uint64_t end) {
 // have written to it. So this thread says it, and before.
 template <typename Call>
 auto SystemCalls::take_away(uint64_t start, uint64_t end, Call call) {
-  Change change(*this);
+  SystemChange change(state_, release_, moved_, kept_);
   if (start % kPageBytes != 0 || end <= start || !prepare_replacement(change, start, end))
     return call(/*concerned=*/false);
   const auto result = call(/*concerned=*/true);
@@ -95,6 +46,7 @@ auto SystemCalls::take_away(uint64_t start, uint64_t end, Call call) {
   }
   const int error = errno;
   const Critical critical(state_);
+  change.let_be();
   watch_again(start, end);
   errno = error;
   return result;
@@ -332,7 +284,7 @@ bool SystemCalls::bring_home(uint64_t start, uint64_t end) {
 
 // Prepares [start, end), which is about to move: all of it is the program's own, in one piece as
 // far as the program has it so, and no NIC touches it.
-bool SystemCalls::prepare_move(Change& change, uint64_t start, uint64_t end) {
+bool SystemCalls::prepare_move(SystemChange& change, uint64_t start, uint64_t end) {
   if (!release_.take_outside(start, end)) return false;
   const Critical critical(state_);
   // The kernel moves one area only, and watched parts are areas.
@@ -352,12 +304,14 @@ bool SystemCalls::prepare_move(Change& change, uint64_t start, uint64_t end) {
 // Prepares [start, end), in whose place something is about to move: this thread says what has
 // become of it. The kernel's report would be followed later, when what has moved there is known
 // already. Returns false if nothing in the table is concerned.
-bool SystemCalls::prepare_replacement(Change& change, uint64_t start, uint64_t end) {
+bool SystemCalls::prepare_replacement(SystemChange& change, uint64_t start, uint64_t end) {
   const Critical critical(state_);
   if (!state_.in_table(start, end)) return false;
+  change.stay_outside(start, end);
   state_.watch.unwatch(start, end);
   state_.mirror_watch.unwatch(start, end);
   change.may_take(start, end);
+  change.keep(start, end);
   return true;
 }
 
@@ -368,16 +322,20 @@ void* SystemCalls::mremap(void* from, size_t old_length, size_t length, int flag
   const uint64_t to_start = address(to), to_end = to_start + page_up(length);
   if (start % kPageBytes != 0 || end < start)
     return libc_mremap(from, old_length, length, flags, to);
-  Change change(*this);
+  SystemChange change(state_, release_, moved_, kept_);
   if (!prepare_move(change, start, end)) {
     errno = ENOMEM;
     return MAP_FAILED;
   }
   if (replaces) prepare_replacement(change, to_start, to_end);
+  const uint64_t kept_end = std::min(end, start + page_up(length));
+  if (kept_end < end) {
+    const Critical critical(state_);
+    change.keep(kept_end, end);
+  }
   void* result = libc_mremap(from, old_length, length, flags, to);
   const int error = errno;
   if (result != MAP_FAILED) {
-    const uint64_t kept_end = std::min(end, start + page_up(length));
     change.took(kept_end, end);
     if (replaces) change.took(to_start, to_end);
     if (result != from) {
@@ -388,6 +346,7 @@ void* SystemCalls::mremap(void* from, size_t old_length, size_t length, int flag
       bare_calls_.guard_gap(start, {state_.mirror_fd, state_.mirror_watch.fd(), false});
   }
   const Critical critical(state_);
+  if (result == MAP_FAILED) change.let_be();
   watch_again(start, end);
   if ((flags & MREMAP_DONTUNMAP) != 0 && result != MAP_FAILED) watch_left_behind(start, end);
   if (replaces && result == MAP_FAILED) watch_again(to_start, to_end);
@@ -409,7 +368,7 @@ void* SystemCalls::realloc_mapping(void* block, size_t usable_bytes, size_t leng
     concerned = state_.in_table(start, end);
   }
   if (!concerned) return reallocate(block, length);
-  Change change(*this);
+  SystemChange change(state_, release_, moved_, kept_);
   if (!prepare_move(change, start, end)) {
     errno = ENOMEM;
     return nullptr;
@@ -432,17 +391,33 @@ void* SystemCalls::realloc_mapping(void* block, size_t usable_bytes, size_t leng
   return nullptr;
 }
 
+bool SystemCalls::prepare_release(SystemChange& change, uint64_t start, uint64_t end,
+                                  uint64_t words) try {
+  if (start >= end || !prepare_replacement(change, start, end)) return false;
+  if (const std::byte* const kept = change.kept_at(words); kept != nullptr)
+    std::memcpy(pointer(words), kept, kWordBytes);
+  return true;
+} catch (...) {  // no memory: the kernel tells of it, or the end of the heap is looked at
+  return false;
+}
+
 void* SystemCalls::release_mapping(void* block, size_t usable_bytes, size_t length,
                                    void* (*release)(void*, size_t)) {
-  const uint64_t start = page_down(address(block));
+  // The C library's words: the bytes of the mapping before them, and the block's size.
+  const uint64_t words = address(block) - kWordBytes;
+  const uint64_t start = page_down(words - static_cast<const uint64_t*>(pointer(words))[0]);
   const uint64_t end = page_up(address(block) + usable_bytes);
   const uint64_t gone = length == 0 ? start : page_up(address(block) + length);
-  Change change(*this);
-  const bool concerned = gone < end && prepare_replacement(change, gone, end);
+  SystemChange change(state_, release_, moved_, kept_);
+  const bool concerned = prepare_release(change, gone, end, words);
   void* result = release(block, length);
   const int error = errno;
   if (!concerned) return result;
   const bool failed = result == nullptr && length != 0;
+  if (failed) {
+    const Critical critical(state_);
+    change.let_be();
+  }
   if (!failed) change.took(gone, end);
   // What has been copied elsewhere is gone as a whole.
   if (!failed && length != 0 && result != block) change.took(start, gone);
@@ -453,7 +428,7 @@ void* SystemCalls::release_mapping(void* block, size_t usable_bytes, size_t leng
 }
 
 void SystemCalls::note_unmapped(uint64_t start, uint64_t end) {
-  Change change(*this);
+  SystemChange change(state_, release_, moved_, kept_);
   if (begin_change(change, start, end)) change.took(start, end);
 }
 

@@ -10,17 +10,20 @@
 #include <cstdint>
 
 #include "verbs-shim/memory/bare_calls.h"
+#include "verbs-shim/memory/kept_memory.h"
 #include "verbs-shim/memory/moved_memory.h"
 #include "verbs-shim/memory/page_release.h"
 #include "verbs-shim/memory/registrar_state.h"
 
 namespace hostnic::memory {
 
+class SystemChange;
+
 class SystemCalls {
  public:
-  SystemCalls(RegistrarState& state, PageRelease& release, MovedMemory& moved,
+  SystemCalls(RegistrarState& state, PageRelease& release, MovedMemory& moved, KeptMemory& kept,
               BareCalls& bare_calls)
-      : state_(state), release_(release), moved_(moved), bare_calls_(bare_calls) {}
+      : state_(state), release_(release), moved_(moved), kept_(kept), bare_calls_(bare_calls) {}
   SystemCalls(const SystemCalls&) = delete;
   SystemCalls& operator=(const SystemCalls&) = delete;
 
@@ -50,13 +53,13 @@ class SystemCalls {
   void note_unmapped(uint64_t start, uint64_t end);
 
  private:
-  class Change;
   template <typename Call>
   auto take_away(uint64_t start, uint64_t end, Call call);
-  bool begin_change(Change& change, uint64_t start, uint64_t end);
+  bool begin_change(SystemChange& change, uint64_t start, uint64_t end);
   uint64_t segment_end(uint64_t start);
-  bool prepare_move(Change& change, uint64_t start, uint64_t end);
-  bool prepare_replacement(Change& change, uint64_t start, uint64_t end);
+  bool prepare_move(SystemChange& change, uint64_t start, uint64_t end);
+  bool prepare_replacement(SystemChange& change, uint64_t start, uint64_t end);
+  bool prepare_release(SystemChange& change, uint64_t start, uint64_t end, uint64_t words);
   bool bring_home(uint64_t start, uint64_t end);
   void watch_again(uint64_t start, uint64_t end);
   void watch_left_behind(uint64_t start, uint64_t end);
@@ -67,6 +70,7 @@ class SystemCalls {
   RegistrarState& state_;
   PageRelease& release_;
   MovedMemory& moved_;
+  KeptMemory& kept_;
   BareCalls& bare_calls_;
 };
 

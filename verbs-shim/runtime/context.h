@@ -27,7 +27,7 @@ struct MemoryRegistration {
   uint32_t lkey = 0;
   uint32_t rkey = 0;
   uint64_t va = 0, length_bytes = 0;
-  uint64_t pinned = 0;  // of memory::Registration
+  uint64_t number = 0;  // of memory::Registration
 };
 
 class Context final : private driver::NicLink {

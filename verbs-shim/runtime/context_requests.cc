@@ -48,18 +48,18 @@ Expected<MemoryRegistration, ContextError> Context::register_memory(
   }
   if (!answer) {
     if (length_bytes != 0) registered.remove(va, length_bytes);
-    registrar.remove(va, length_bytes, added->pinned);
+    registrar.remove(va, length_bytes, added->number);
     return Unexpected(answer.error());
   }
   registrar.tell_pins(*added);
   if (replaced != nullptr) {
     if (replaced->length_bytes != 0) registered.remove(replaced->va, replaced->length_bytes);
-    registrar.remove(replaced->va, replaced->length_bytes, replaced->pinned);
+    registrar.remove(replaced->va, replaced->length_bytes, replaced->number);
     std::lock_guard lock(parts_->control_mutex);
     parts_->forget_late(replaced->lkey);
   }
   const MemoryRegistration registration{answer->lkey, answer->rkey, va, length_bytes,
-                                        added->pinned};
+                                        added->number};
   const auto is_late = [](const MemoryRegion& region) {
     return region.kind == RegionKind::kMirrorLate;
   };
@@ -105,7 +105,7 @@ int Context::deregister_memory(const MemoryRegistration& registration) {
       parts_->registered.remove(registration.va, registration.length_bytes);
   }
   MemoryRegistrar::process().remove(registration.va, registration.length_bytes,
-                                    registration.pinned);
+                                    registration.number);
   return 0;
 }
 

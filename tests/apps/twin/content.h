@@ -57,8 +57,12 @@ class Frame {
 
   // By how many places of the program's memory the page can be seen.
   int attached = 0;
+  bool is_led_to() const { return attached > 0 || kept; }
   // One of those places, or where it was last.
   uint64_t at = 0;
+  // The program has given it away by a call of the C library's: keys that lead to it go on doing
+  // so.
+  bool kept = false;
   // A peer writes into it all the time: its bytes are unknown until that ends.
   bool busy = false;
   // What took its place when the program emptied it (MADV_DONTNEED). A key may lead there from then

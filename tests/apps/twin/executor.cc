@@ -41,6 +41,7 @@ Executor::~Executor() = default;
 
 void Executor::run(const Operation& operation, size_t index) {
   operation_ = operation;
+  model.by_libc = !operation.raw;
   index_ = index;
   line_ = fmt::format("{:4} {}{}", index, name(operation.kind), operation.raw ? " (raw)" : "");
   switch (operation.kind) {

@@ -66,6 +66,7 @@ void Model::attach(Page& page, uint64_t number) {
     frame->at = number * kPage;
   } else if (page.own != nullptr) {
     ++page.own->attached;
+    page.own->kept = false;
     page.own->at = number * kPage;
   }
 }
@@ -93,7 +94,10 @@ void Model::remove(uint64_t first, size_t count) {
   auto at = pages.lower_bound(first);
   while (at != pages.end() && at->first < first + count) {
     detach(at->second);
-    slots_.erase(at->second.slot);
+    const Page& page = at->second;
+    if (page.own != nullptr && !page.shared && !page.huge && !page.lazy)
+      page.own->kept = by_libc && page.own->attached == 0;
+    slots_.erase(page.slot);
     at = pages.erase(at);
   }
 }

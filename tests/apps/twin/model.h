@@ -104,6 +104,8 @@ class Model {
   std::map<uint64_t, Page> pages;  // by address / kPage
   std::vector<BlockRef> blocks;
   uint32_t next_mapping = 1;
+  // Whether what goes away at this moment does so by a call of the C library's.
+  bool by_libc = true;
   // Mappings that have been changed in part: the kernel may have made several areas of them.
   std::map<uint32_t, bool> split;
 

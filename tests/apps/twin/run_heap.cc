@@ -130,6 +130,8 @@ void Executor::free_block() {
   say(" {} bytes at {:#x}{}", block->bytes, as_address(block->at), was_mapped ? " (mapped)" : "");
   block_gone(*block, 0, was_mapped);
   model.drop(block);
+  if (was_mapped)
+    for (const FrameRef& each : block->frames) each->kept = each->attached == 0;
   timed([&] {
     free(block->at);
     return 0;

@@ -2,8 +2,9 @@
 // What peers and the program's own requests do by the keys of registrations.
 //
 // A key leads to the pages that were there at its registration. As long as the program has such a
-// page somewhere, what a peer does to it has one right result ("strict"). What the program has
-// unmapped, replaced or emptied since is an adapter's alone: an access may then fail; or succeed on
+// page somewhere, or has given it away by a call of the C library's, what a peer does to it has one
+// right result ("strict"). What the program has emptied since, or unmapped or replaced by a bare
+// system call, is an adapter's alone: an access may then fail; or succeed on
 // the old page; or on the page that is there now, where the mapping is still there, or has moved
 // to, or at that place of the file. Nothing else ever changes.
 #include <algorithm>
@@ -78,7 +79,7 @@ std::optional<Executor::Target> Executor::pick_target(int access, size_t least, 
     if (each.dead || each.frame->busy) return std::nullopt;
     // A file's page that is there twice: what it will contain is up to the order.
     if (each.mapping != 0 && !frames.insert(each.frame.get()).second) return std::nullopt;
-    if (each.frame->attached > 0) continue;
+    if (each.frame->is_led_to()) continue;
     target.strict = false;
     const Present now = present(each);
     if (now.frame != nullptr && (now.frame->busy || (now.page != nullptr && now.at == 0)))
@@ -110,9 +111,9 @@ void Executor::arrived(const Target& target, const uint8_t* bytes, bool success)
     const uint8_t* put = bytes + done;
     done += each.length;
     const bool attached = each.frame->attached > 0;
-    const Present now = attached ? Present{} : present(each);
+    const Present now = each.frame->is_led_to() ? Present{} : present(each);
     FrameRef seen = attached ? each.frame : now.frame;
-    if (success && attached) {
+    if (success && each.frame->is_led_to()) {
       each.frame->set(each.offset, put, each.length);
     } else if (seen != nullptr) {
       // Where it can be looked at each byte is what it was, or what has come.
@@ -143,7 +144,7 @@ void Executor::arrived(const Target& target, const uint8_t* bytes, bool success)
         seen->set(each.offset, bytes_now.data(), each.length);
       }
     }
-    if (!attached) {
+    if (!attached && !(success && each.frame->kept)) {
       if (success && !each.frame->unknown && seen == nullptr)
         each.frame->set(each.offset, put, each.length);
       else
@@ -176,7 +177,7 @@ void Executor::compare_read(const Target& target, const uint8_t* got) {
     std::vector<uint8_t> wanted(each.length);
     each.frame->get(wanted.data(), each.offset, each.length);
     if (std::memcmp(bytes, wanted.data(), each.length) == 0) continue;
-    if (each.frame->attached == 0) {
+    if (!each.frame->is_led_to()) {
       if (const Present now = present(each); now.frame != nullptr) {
         std::vector<uint8_t> others(each.length);
         now.frame->get(others.data(), each.offset, each.length);
@@ -423,7 +424,7 @@ void Executor::end_stream() {
   const auto status = static_cast<ibv_wc_status>(reply.status);
   const bool about_memory = status == IBV_WC_REM_ACCESS_ERR || status == IBV_WC_REM_OP_ERR;
   bool gone = stream.region == nullptr || stream.region->cut_off;
-  for (const Segment& each : stream.parts) gone |= each.frame->attached == 0;
+  for (const Segment& each : stream.parts) gone |= !each.frame->is_led_to();
   if (about_memory && gone) {
     say(": {}", ibv_wc_status_str(status));
     // Some page has got a WRITE more than another.

@@ -202,7 +202,7 @@ TEST_F(MemoryBareMoves, WhatHasGrownInPlaceAgainIsEmpty) {
     wait_for_revoker();
     device.is_slow = false;
     EXPECT_EQ(std::count(growth, growth + 2 * kPage, std::byte{9}), ptrdiff_t{2 * kPage}) << round;
-    registrar().remove(buffer.va(), 2 * kPage, mr->pinned);
+    registrar().remove(buffer.va(), 2 * kPage, mr->number);
   }
 }
 

@@ -65,7 +65,7 @@ TEST_F(MemoryFork, ManyForksWhileOthersWork) {
     Buffer other(kMiB);
     while (!stop) {
       auto added = registrar().add(other.va(), other.size(), true);
-      if (added) registrar().remove(other.va(), other.size());
+      if (added) registrar().remove(other.va(), other.size(), added->number);
     }
   });
   for (int round = 0; round < 40; round++) {

@@ -75,7 +75,7 @@ class LateNic {
     }
     return true;
   }
-  void remove(const Mr& mr) { registrar().remove(mr.va, mr.length); }
+  void remove(const Mr& mr) { registrar().remove(mr.va, mr.length, mr.registration.number); }
 
   // A byte of the region, which lies in one page.
   std::byte& at(const Mr& mr, uint64_t va) {
@@ -237,7 +237,7 @@ TEST(LateRegistration, WhatCannotWaitIsBrought) {
       return region.kind == RegionKind::kMirror;
     }));
     now->registering = {};
-    registrar.remove(buffer.va() + 30 * kMiB, 20 * kMiB);
+    registrar.remove(buffer.va() + 30 * kMiB, 20 * kMiB, now->number);
     registrar.bring_all();
     EXPECT_FALSE(registrar.fills_late(buffer.va(), kLarge));
     EXPECT_EQ(kLarge, mirror_file_bytes(registrar.mirror_fd()));
@@ -367,7 +367,7 @@ TEST(LateRegistration, DiscardedByABareCall) {
 }
 
 TEST(LateRegistration, MovedByBareCalls) {
-  late_child(Copies::kWanted, [](LateNic& nic, auto& registrar, Buffer& buffer) {
+  late_child(Copies::kWanted, [](LateNic& nic, auto&, Buffer& buffer) {
     LateNic::Mr mr;
     ASSERT_TRUE(nic.add(buffer.va(), kLarge, mr));
     const auto right = [](const std::byte* at, size_t from, size_t length) {
@@ -390,7 +390,7 @@ TEST(LateRegistration, MovedByBareCalls) {
     EXPECT_TRUE(right(grown, kGrows, kMiB));
     EXPECT_EQ(0u, not_zero(grown + kMiB, 2 * kMiB));
     EXPECT_TRUE(is_right(buffer, 1, kGrows + kMiB));
-    registrar.remove(buffer.va(), kLarge);
+    nic.remove(mr);
     EXPECT_TRUE(right(moved, kFrom, kBytes));
     EXPECT_TRUE(right(grown, kGrows, kMiB));
     EXPECT_EQ(0u, not_zero(buffer.data() + kFrom, kBytes));
@@ -410,7 +410,7 @@ TEST(LateRegistration, OnDemandOverItReachesAllByTheMemFd) {
       ASSERT_EQ(1, pread(registrar.mem_fd(), &got, 1, static_cast<off_t>(buffer.va() + i)));
       ASSERT_EQ(Buffer::pattern(1, i), got);
     }
-    registrar.remove(buffer.va() + 9 * kMiB + 3, 30 * kMiB);
+    registrar.remove(buffer.va() + 9 * kMiB + 3, 30 * kMiB, added->number);
     nic.remove(mr);
     EXPECT_TRUE(is_right(buffer, 1));
   });

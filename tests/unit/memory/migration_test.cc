@@ -167,7 +167,7 @@ TEST_F(MemoryMigration, ThreadsRegisterAtOnce) {
           continue;
         }
         buffer.data()[i] = static_cast<std::byte>(round);
-        own.remove(va, 2 * kMiB);
+        own.remove(va, 2 * kMiB, added->number);
         if (buffer.data()[i] != static_cast<std::byte>(round)) failures++;
       }
     });

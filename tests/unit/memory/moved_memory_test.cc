@@ -41,7 +41,7 @@ TEST_F(MemoryWatch, InterposedMovesTakePagesOutOfTheMirror) {
   bool left_mirror = false;
   EXPECT_EQ(device.place_of(buffer.va() + kPage, &left_mirror), target.va() + kPage);
   EXPECT_EQ(left_mirror, in_mirror);
-  ASSERT_EQ(munmap(target.data(), kMiB), 0);
+  ASSERT_EQ(raw_munmap(target.data(), kMiB), 0);
   wait_for_revoker();
   EXPECT_EQ(device.place_of(buffer.va() + kPage), 0u);
   nic.remove(mr);

@@ -79,6 +79,7 @@ class Nic {
     uint64_t va = 0, length = 0;
     std::vector<MappedPiece> pieces;
     std::vector<MemoryRegion> regions;
+    uint64_t number = 0;
   };
 
   // Registers on both sides. Failures end up in `error`.
@@ -96,10 +97,10 @@ class Nic {
     auto pieces = memory_.map(registration->regions, fds, need_write);
     if (!pieces) {
       error = pieces.error();
-      memory::MemoryRegistrar::process().remove(va, length);
+      memory::MemoryRegistrar::process().remove(va, length, registration->number);
       return false;
     }
-    mr = {va, length, *pieces, registration->regions};
+    mr = {va, length, *pieces, registration->regions, registration->number};
     return true;
   }
   bool add_on_demand(uint64_t va, uint64_t length, Mr& mr, bool need_write = true) {
@@ -107,7 +108,7 @@ class Nic {
   }
   void remove(const Mr& mr) {
     memory_.unmap(mr.pieces);
-    memory::MemoryRegistrar::process().remove(mr.va, mr.length);
+    memory::MemoryRegistrar::process().remove(mr.va, mr.length, mr.number);
   }
 
   // As an lcore would.

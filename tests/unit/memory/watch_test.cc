@@ -83,12 +83,12 @@ TEST_F(MemoryWatch, SharedMemoryIsKept) {
   ASSERT_TRUE(first) << first.error().message;
   auto second = registrar().add(buffer.va() + kSkew, 3 * kPage, true);
   ASSERT_TRUE(second) << second.error().message;
-  EXPECT_NE(first->pinned, 0u);
+  EXPECT_NE(first->number, 0u);
   registrar().tell_pins(*first);
   const uint64_t place = device.place_of(buffer.va() + kSkew);
   ASSERT_NE(place, 0u);
   ASSERT_NE(place, buffer.va() + kSkew);
-  registrar().remove(buffer.va() + kSkew, 3 * kPage, second->pinned);
+  registrar().remove(buffer.va() + kSkew, 3 * kPage, second->number);
   ASSERT_EQ(mprotect(buffer.data(), 4 * kPage, PROT_NONE), 0);
   ASSERT_NE(MAP_FAILED, map_fixed(buffer.va(), 4 * kPage));
   std::byte byte{};
@@ -99,7 +99,7 @@ TEST_F(MemoryWatch, SharedMemoryIsKept) {
   std::byte written{};
   ASSERT_EQ(pread(file.get(), &written, 1, kSkew), 1);
   EXPECT_EQ(written, byte);
-  registrar().remove(buffer.va() + kSkew, 3 * kPage, first->pinned);
+  registrar().remove(buffer.va() + kSkew, 3 * kPage, first->number);
   EXPECT_NE(read_client(registrar().mem_fd(), place, {&byte, 1}), MemFdResult::kOk)
       << "nothing is kept for nobody";
 }
