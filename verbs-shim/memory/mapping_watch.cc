@@ -103,7 +103,7 @@ bool MappingWatch::waits_for_events() {
 // a time.
 bool MappingWatch::read_events() {
   const size_t at_once = settle_ != nullptr ? 1 : kEventsAtOnce;
-  uint64_t change = revoker_->begin_change();
+  uint64_t change = revoker_->begin_change(Revoker::Notice::kByReport);
   for (;;) {
     uffd_msg events[kEventsAtOnce];
     // Only an event that was there before the calls were looked at is read: the oldest one, whose
@@ -127,7 +127,8 @@ bool MappingWatch::read_events() {
       }
     }
     const bool more = count == at_once;
-    const uint64_t next = more ? revoker_->begin_change() : 0;  // begins before this one ends
+    // Begins before this one ends.
+    const uint64_t next = more ? revoker_->begin_change(Revoker::Notice::kByReport) : 0;
     revoker_->end_change(change, changes, ranges);
     change = next;
     if (more) continue;

@@ -7,6 +7,7 @@
 #include <time.h>
 
 #include <algorithm>
+#include <tuple>
 #include <utility>
 
 #include "verbs-shim/memory/background_thread.h"
@@ -29,8 +30,9 @@ constexpr uint64_t kLongestTellNs = 2'000'000'000;
 // The capacity that is reserved; with more ranges or devices vectors grow.
 constexpr size_t kRangesAtOnce = 1024, kDevices = 512;
 
-// The number of changes that this thread has begun and not ended.
+// The number of changes that this thread has begun and not ended, and the latest report of them.
 thread_local unsigned own_changes = 0;
+thread_local uint64_t own_report = 0;
 
 void futex_wait(std::atomic<uint32_t>& word, uint32_t value) {
   syscall(SYS_futex, &word, FUTEX_WAIT_PRIVATE, value, nullptr, nullptr, 0);
@@ -98,8 +100,10 @@ int Revoker::start(Follow follow) {
   follow_ = follow;
   {
     const Quiet quiet(mutex_);
-    for (RawVector<MappingChange>* parts : {&parts_, &told_}) parts->reserve(kRangesAtOnce);
-    for (RawVector<uint64_t>* changes : {&changes_, &ended_changes_, &told_changes_, &untold_})
+    parts_.reserve(kRangesAtOnce);
+    told_.reserve(kRangesAtOnce);
+    ended_changes_.reserve(kRangesAtOnce);
+    for (RawVector<uint64_t>* changes : {&changes_, &told_changes_, &untold_, &reports_})
       changes->reserve(kRangesAtOnce);
     for (RawVector<RegionUser*>* users : {&users_, &told_users_}) users->reserve(kDevices);
   }
@@ -151,11 +155,15 @@ void Revoker::let_nics_through() {
   for (RegionUser* user : users_) user->memory_gate().wanted.store(0, std::memory_order_relaxed);
 }
 
-uint64_t Revoker::begin_change() {
+uint64_t Revoker::begin_change(Notice notice) {
   let_nics_through();
   const std::lock_guard lock(mutex_);
   changes_.push_back(++last_change_);
   untold_.push_back(last_change_);
+  if (notice == Notice::kByReport) {
+    reports_.push_back(last_change_);
+    own_report = last_change_;
+  }
   if (closers_++ == 0) {
     closed_since_ns_ = now_ns();
     close_gates();
@@ -166,8 +174,12 @@ uint64_t Revoker::begin_change() {
 
 void Revoker::end_change(uint64_t change, const MappingChange* parts, size_t count) {
   const std::lock_guard lock(mutex_);
-  parts_.insert(parts_.end(), parts, parts + count);
-  ended_changes_.push_back(change);
+  for (size_t i = 0; i < count; i++) parts_.push_back({change, parts[i]});
+  // A thread that is about to report something may tell of other things meanwhile, and waits.
+  const bool is_report = std::erase(reports_, change) != 0;
+  const bool comes_first = is_report || own_report != 0 || reports_.empty();
+  ended_changes_.push_back({change, comes_first ? 0 : reports_.back(), is_report, 0});
+  if (own_report == change) own_report = 0;
   own_changes--;
   work_.fetch_add(1, std::memory_order_release);
   futex_wake(work_);
@@ -263,12 +275,35 @@ bool Revoker::wait_for_registrations() {
   }
 }
 
+// Whether all reports have ended that come before what is `behind` them. They are in order.
+bool Revoker::is_due(uint64_t behind) const {
+  return reports_.empty() || behind < reports_.front();
+}
+
 bool Revoker::take_ended_changes() {
   const std::lock_guard lock(mutex_);
   told_.clear();
-  told_.swap(parts_);
   told_changes_.clear();
-  told_changes_.swap(ended_changes_);
+  // In the order in which they have ended, but for those that have to be told behind reports.
+  for (size_t i = 0; i < ended_changes_.size(); i++) {
+    ended_changes_[i].place = i;
+    if (!ended_changes_[i].is_report) continue;
+    for (size_t j = 0; j < i; j++)
+      if (ended_changes_[j].behind >= ended_changes_[i].number) ended_changes_[j].place = i;
+  }
+  std::ranges::sort(ended_changes_, {}, [](const Ended& ended) {
+    return std::tuple(ended.place, !ended.is_report, ended.number);
+  });
+  for (const Ended& ended : ended_changes_) {
+    if (!is_due(ended.behind)) continue;
+    told_changes_.push_back(ended.number);
+    for (const Part& part : parts_)
+      if (part.number == ended.number) told_.push_back(part.change);
+  }
+  std::erase_if(ended_changes_, [this](const Ended& ended) { return is_due(ended.behind); });
+  std::erase_if(parts_, [this](const Part& part) {
+    return std::ranges::find(told_changes_, part.number) != told_changes_.end();
+  });
   return !told_changes_.empty();
 }
 

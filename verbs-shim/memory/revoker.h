@@ -65,8 +65,12 @@ class Revoker {
   int start(Follow follow);
   bool runs() const { return runs_.load(std::memory_order_acquire); }
 
+  // Who notices a change: the call that makes it, or a thread that reads the kernel's reports. A
+  // report that is begun when a call's change ends may be about what was there before, and is told
+  // before that.
+  enum class Notice { kByCall, kByReport };
   // Both are called with all signals blocked. What begin_change() returns is for end_change().
-  uint64_t begin_change();
+  uint64_t begin_change(Notice notice = Notice::kByCall);
   void end_change(uint64_t change, const MappingChange* parts, size_t count);
   // Tells of changes and waits until all devices follow it. The caller holds nothing that a thread
   // which registers may want. Returns false if that takes longer than a moment (kLongestTellNs).
@@ -110,6 +114,7 @@ class Revoker {
   void tell_filled();
   bool wait_for_registrations();
   bool take_ended_changes();
+  bool is_due(uint64_t behind) const;
   void let_nics_through();
   bool nics_come_first();
   void close_gates();
@@ -118,11 +123,24 @@ class Revoker {
   std::mutex users_mutex_;  // held while a user is called; before mutex_
   std::mutex mutex_;        // held for moments only
   RawVector<RegionUser*> users_, told_users_;
-  RawVector<MappingChange> parts_, told_;  // `told_...` are the thread's
+  struct Part {
+    uint64_t number = 0;  // of its change
+    MappingChange change;
+  };
+  struct Ended {
+    uint64_t number = 0;
+    uint64_t behind = 0;  // reports up to that number come first
+    bool is_report = false;
+    size_t place = 0;  // in the order in which devices are told
+  };
+  RawVector<Part> parts_;
+  RawVector<MappingChange> told_;  // `told_...` are the thread's
   // Changes by number: those of which something is left to revoke or to forget, those of them that
   // have ended, and those that the thread is at.
-  RawVector<uint64_t> changes_, ended_changes_, told_changes_;
-  RawVector<uint64_t> untold_;  // those that not all devices follow yet
+  RawVector<uint64_t> changes_, told_changes_;
+  RawVector<Ended> ended_changes_;
+  RawVector<uint64_t> reports_;  // those that have not ended
+  RawVector<uint64_t> untold_;   // those that not all devices follow yet
   uint64_t last_change_ = 0;
   uint64_t closed_since_ns_ = 0;  // 0: the gates are open
   uint32_t closers_ = 0;          // changes that not all devices were told yet

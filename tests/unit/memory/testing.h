@@ -247,7 +247,7 @@ inline uint64_t mirror_file_bytes(int mirror) {
 // Waits for something that another thread brings about, a hundred seconds at most.
 template <class Condition>
 bool comes_true(Condition condition) {
-  for (int tries = 0; tries < 100'000; tries++) {
+  for (int tries = 0; tries < 100000; tries++) {
     if (condition()) return true;
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }

@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// The order in which devices learn of changes of mappings.
+#include "verbs-shim/memory/revoker.h"
+
+#include <atomic>
+#include <memory>
+#include <string>
+#include <thread>
+
+#include "tests/unit/memory/watching.h"
+
+namespace hostnic::memory_testing {
+namespace {
+
+using memory::MappingChange;
+using memory::Revoker;
+
+// A device that writes down what it is told.
+class Listener final : public memory::RegionUser {
+ public:
+  MemoryGate& memory_gate() override { return gate_; }
+  void memory_gate_opened() override {}
+  void follow_memory(const MemoryChange& change) override {
+    const std::lock_guard lock(mutex_);
+    heard_ += change.kind == MemoryChangeKind::kGone ? 'g' : 'm';
+  }
+  std::string heard() {
+    const std::lock_guard lock(mutex_);
+    return heard_;
+  }
+
+ private:
+  MemoryGate gate_{};
+  std::mutex mutex_;
+  std::string heard_;
+};
+
+class RevokerOrder : public ::testing::Test {
+ protected:
+  RevokerOrder() {
+    revoker_->attach(listener_);
+    EXPECT_EQ(0, revoker_->start([](const MemoryChange&) {}));
+  }
+  ~RevokerOrder() override { revoker_->detach(listener_); }
+  static MappingChange gone() {
+    return {{kPage, kPage, MemoryChangeKind::kGone, 0, 0}, /*noted=*/true};
+  }
+  static MappingChange moved() {
+    return {{2 * kPage, kPage, MemoryChangeKind::kMoved, 0, kPage}, /*noted=*/true};
+  }
+
+  // Its thread never ends, and keeps it.
+  Revoker* const revoker_ = new Revoker;
+  Listener listener_;
+};
+
+// The kernel reports that memory is gone; the thread that unmapped it goes on when the report has
+// been read, and moves something else there before the report is handed on.
+TEST_F(RevokerOrder, ReportsComeBeforeWhatFollows) {
+  std::atomic<int> step{0};
+  std::thread reader([&] {
+    const uint64_t report = revoker_->begin_change(Revoker::Notice::kByReport);
+    step = 1;
+    while (step != 2) std::this_thread::yield();
+    // Whoever reads reports may have to tell of something itself, and waits for that.
+    const MappingChange own = gone();
+    EXPECT_TRUE(revoker_->tell(own));
+    EXPECT_EQ("g", listener_.heard()) << "the move has to wait";
+    revoker_->end_change(report, &own, 1);
+  });
+  while (step != 1) std::this_thread::yield();
+  const MappingChange move = moved();
+  revoker_->end_change(revoker_->begin_change(), &move, 1);
+  step = 2;
+  reader.join();
+  EXPECT_TRUE(comes_true([&] { return listener_.heard() == "ggm"; })) << listener_.heard();
+}
+
+TEST_F(RevokerOrder, LaterReportsAreNotWaitedFor) {
+  const MappingChange move = moved(), end = gone();
+  const uint64_t change = revoker_->begin_change();
+  revoker_->end_change(change, &move, 1);
+  EXPECT_TRUE(comes_true([&] { return listener_.heard() == "m"; }));
+  const uint64_t report = revoker_->begin_change(Revoker::Notice::kByReport);
+  const uint64_t next = revoker_->begin_change(Revoker::Notice::kByReport);
+  revoker_->end_change(report, &end, 1);
+  EXPECT_TRUE(comes_true([&] { return listener_.heard() == "mg"; }));
+  revoker_->end_change(next, nullptr, 0);
+}
+
+}  // namespace
+}  // namespace hostnic::memory_testing
