@@ -75,6 +75,21 @@ void KeptMemory::keep(const Piece& piece) try {
 } catch (...) {
 }
 
+// What was registered at two places, because it had moved in between, is kept once.
+void KeptMemory::unmap_unused(uint64_t place, uint64_t place_end) {
+  while (place < place_end) {
+    uint64_t next = place_end, behind = place_end;  // a part that others keep
+    for (const Kept& other : kept_) {
+      const uint64_t other_end = other.place + (other.end - other.start);
+      if (other_end <= place || other.place >= next) continue;
+      next = std::max(place, other.place);
+      behind = std::min(place_end, other_end);
+    }
+    if (place < next) raw_munmap(pointer(place), next - place);
+    place = behind;
+  }
+}
+
 void KeptMemory::release(uint64_t start, uint64_t end, uint64_t number) {
   for (size_t i = 0; i < kept_.size();) {
     const Kept kept = kept_[i];
@@ -90,9 +105,9 @@ void KeptMemory::release(uint64_t start, uint64_t end, uint64_t number) {
     if (kept.users > 1) {
       kept_[i++] = part(from, to, kept.users - 1);
     } else {
-      raw_munmap(pointer(kept.place + (from - kept.start)), to - from);
       kept_[i] = kept_.back();
       kept_.pop_back();
+      unmap_unused(kept.place + (from - kept.start), kept.place + (to - kept.start));
     }
     // These lie outside of [start, end).
     if (kept.start < from) kept_.push_back(part(kept.start, from, kept.users));

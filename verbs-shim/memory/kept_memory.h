@@ -46,6 +46,7 @@ class KeptMemory {
     uint64_t last_number = 0;
     uint32_t users = 0;  // registrations of it that there still are
   };
+  void unmap_unused(uint64_t place, uint64_t place_end);
   void move_part(const Area& area, uint64_t start, uint64_t end, RawVector<Piece>& pieces);
 
   RegistrarState& state_;

@@ -284,7 +284,8 @@ void Executor::peer_send(bool datagram) {
       const size_t in = i < part.length ? part.offset + i : i - part.length;
       const Page* page = model.find(of.frame->at / kPage);
       const bool seen =
-          of.mapping == 0 || (page != nullptr && page->can_read() && page->frame() == of.frame);
+          of.frame->attached > 0 &&
+          (of.mapping == 0 || (page != nullptr && page->can_read() && page->frame() == of.frame));
       if (seen)
         bytes[i] = *as_bytes(of.frame->at + in);
       else

@@ -176,6 +176,24 @@ TEST_F(MemoryKept, WhatHasMovedAndWhatIsCutOff) {
   EXPECT_EQ("nothing", read_at(tail, 7));
 }
 
+// Registered, moved, and registered again where it is then.
+TEST_F(MemoryKept, WhatWasRegisteredAtTwoPlaces) {
+  const PrivateFile file;
+  Buffer buffer(kBytes, MAP_PRIVATE, file.fd()), target(kBytes);
+  put(buffer.va() + kPage, "once");
+  const uint64_t first = add(buffer.va(), 4 * kPage);
+  ASSERT_EQ(target.data(), mremap(buffer.data(), kBytes, kBytes, MREMAP_MAYMOVE | MREMAP_FIXED,
+                                  target.data()));
+  const uint64_t second = add(target.va() + kPage, 5 * kPage);
+  ASSERT_EQ(0, munmap(target.data(), kBytes));
+  const uint64_t both = place(buffer.va() + kPage), of_second = place(target.va() + 5 * kPage);
+  registrar().remove(target.va() + kPage, 5 * kPage, second);
+  EXPECT_EQ("nothing", read_at(of_second, 4));
+  EXPECT_EQ("once", read_at(both, 4));
+  registrar().remove(buffer.va(), 4 * kPage, first);
+  EXPECT_EQ("nothing", read_at(both, 4));
+}
+
 TEST_F(MemoryKept, BlocksOfTheHeap) {
 #ifdef __SANITIZE_ADDRESS__
   GTEST_SKIP() << "AddressSanitizer keeps freed memory for a while";
