@@ -58,6 +58,7 @@ struct MemFdHelper::State {
     Operation operation = Operation::kRead;
     Target target;
     uint64_t length_bytes = 0;
+    uint32_t changes = 0;  // of mappings, that the lcore had followed when it was posted
     AtomicOperation word;
     // The lcore's: nobody comes for the result; it was taken, and is kept for the case that another
     // part of the same packet was not there.
@@ -100,6 +101,7 @@ struct MemFdHelper::State {
   // The slots in the order in which they were posted, and positions there.
   std::array<uint8_t, kSlots> order{};
   std::atomic<uint32_t> posted{0}, served{0};
+  std::atomic<uint32_t> changes{0};
   std::atomic<bool> stop{false};
   // The lcore's.
   bool may_wait = has_several_processors();
@@ -132,7 +134,13 @@ void MemFdHelper::State::serve() {
 
 void MemFdHelper::State::transfer(RequestSlot& slot) const {
   MemoryGate* const gate = slot.target.gate;
-  if (gate != nullptr) slot.put_off = !gate->enter();
+  if (gate != nullptr) {
+    slot.put_off = !gate->enter();
+    if (!slot.put_off && slot.changes != changes.load(std::memory_order_acquire)) {
+      slot.put_off = true;
+      gate->wanted.store(1, std::memory_order_release);
+    }
+  }
   const std::span<std::byte> bytes(slot.bytes.data(), std::min(slot.length_bytes, kMaxBytes));
   if (!slot.put_off) {
     switch (slot.operation) {
@@ -229,6 +237,7 @@ MemFdHelper::State::RequestSlot* MemFdHelper::State::post(const Target& target, 
   slot.operation = operation;
   slot.target = target;
   slot.length_bytes = length;
+  slot.changes = changes.load(std::memory_order_relaxed);
   slot.word = word;
   slot.abandoned = slot.taken = slot.put_off = false;
   if (!bytes.empty()) std::memcpy(slot.bytes.data(), bytes.data(), bytes.size());
@@ -318,6 +327,8 @@ std::optional<MemFdResult> MemFdHelper::change_word(const Target& target,
   std::memcpy(&before, slot->bytes.data(), sizeof(before));
   return slot->result;
 }
+
+void MemFdHelper::note_change() { state_->changes.fetch_add(1, std::memory_order_release); }
 
 void MemFdHelper::forget(const void* begin, const void* end) {
   for (State::RequestSlot& slot : state_->slots)

@@ -56,6 +56,10 @@ class MemFdHelper {
   std::optional<MemFdResult> change_word(const Target& target, const AtomicOperation& operation,
                                          uint64_t& before);
 
+  // Says that memory of the client's has gone or moved: what was asked for before, and is made when
+  // the gate is open again, may be about a place where something else is. It is put off. The lcore,
+  // when it follows the change.
+  void note_change();
   // Forgets what users in [begin, end) asked for, but for what has begun. The lcore.
   void forget(const void* begin, const void* end);
   // Whether something has begun for users in [begin, end) that has not ended. The lcore.

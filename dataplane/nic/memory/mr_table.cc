@@ -6,6 +6,7 @@
 #include <iterator>
 #include <utility>
 
+#include "dataplane/memory/mem_fd_helper.h"
 #include "dataplane/memory/sigbus.h"
 #include "protocol/hostif/descriptors.h"
 
@@ -253,7 +254,10 @@ void MrTable::PieceChange::take_effect() {
     change.entry->pieces.swap(change.pieces);
     change.entry->partly_gone = change.partly_gone;
     change.entry->fault_since_ns = 0;
-    if (change.entry->helper == nullptr) change.entry->helper = helper_;
+    if (change.entry->helper == nullptr)
+      change.entry->helper = helper_;
+    else
+      change.entry->helper->note_change();
     set_gate(*change.entry);
   }
 }

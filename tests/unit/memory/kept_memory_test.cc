@@ -182,8 +182,8 @@ TEST_F(MemoryKept, WhatWasRegisteredAtTwoPlaces) {
   Buffer buffer(kBytes, MAP_PRIVATE, file.fd()), target(kBytes);
   put(buffer.va() + kPage, "once");
   const uint64_t first = add(buffer.va(), 4 * kPage);
-  ASSERT_EQ(target.data(), mremap(buffer.data(), kBytes, kBytes, MREMAP_MAYMOVE | MREMAP_FIXED,
-                                  target.data()));
+  ASSERT_EQ(target.data(),
+            mremap(buffer.data(), kBytes, kBytes, MREMAP_MAYMOVE | MREMAP_FIXED, target.data()));
   const uint64_t second = add(target.va() + kPage, 5 * kPage);
   ASSERT_EQ(0, munmap(target.data(), kBytes));
   const uint64_t both = place(buffer.va() + kPage), of_second = place(target.va() + 5 * kPage);

@@ -109,6 +109,25 @@ TEST_F(MemFdHelperTest, NothingMovesWhileTheGateIsClosed) {
   EXPECT_EQ(MemFdResult::kOk, repeat([&] { return helper_->write(there, bytes); }));
 }
 
+// The memory moves between the question and the transfer: the old place is none of the region's.
+TEST_F(MemFdHelperTest, WhatHasMovedMeanwhileIsPutOff) {
+  Buffer buffer(kPage), much(64 * kMiB);
+  buffer.fill(1);
+  std::vector<std::byte> bytes(8);
+  MemoryGate gate{};
+  MemFdHelper::Target there = target(buffer.data());
+  there.gate = &gate;
+  // Its thread looks at many pages before.
+  for (uint32_t psn = 100; psn < 104; ++psn) helper_->probe(target(much.data(), psn), much.size());
+  EXPECT_FALSE(helper_->read(there, bytes));
+  helper_->note_change();
+  while (helper_->busy()) std::this_thread::yield();
+  EXPECT_FALSE(helper_->read(there, bytes)) << "it was read at the old place";
+  EXPECT_EQ(1u, gate.wanted.load()) << "whoever changes mappings has to let it through";
+  EXPECT_EQ(MemFdResult::kOk, repeat([&] { return helper_->read(there, bytes); }));
+  EXPECT_EQ(0, std::memcmp(bytes.data(), buffer.data(), 8));
+}
+
 // Results of a user that is gone are nobody's; others still get theirs.
 TEST_F(MemFdHelperTest, WhoIsForgottenIsNotAnswered) {
   Buffer buffer(kPage);
