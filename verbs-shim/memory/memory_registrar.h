@@ -120,8 +120,9 @@ class MemoryRegistrar {
 
   // Whether memory in the table may be concerned, for interpose.cc. This works before constructors.
   static bool concerns(uint64_t start, uint64_t length_bytes) {
-    return start < RegistrarState::highest.load(std::memory_order_relaxed) &&
-           start + length_bytes > RegistrarState::lowest.load(std::memory_order_relaxed);
+    return (start < RegistrarState::highest.load(std::memory_order_relaxed) &&
+            start + length_bytes > RegistrarState::lowest.load(std::memory_order_relaxed)) ||
+           Revoker::anything_unknown();
   }
   // These do libc's calls with our bookkeeping, where memory may be concerned.
   SystemCalls& system_calls() { return system_calls_; }

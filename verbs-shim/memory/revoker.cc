@@ -27,6 +27,8 @@ constexpr uint64_t kClosedNs = 2'000'000, kThroughNs = 10'000'000;
 constexpr size_t kMostUntold = 32;
 // A caller of tell() goes on without an answer after that time.
 constexpr uint64_t kLongestTellNs = 2'000'000'000;
+// So long a call waits until the registrar knows what was reported before.
+constexpr uint64_t kKnownNs = 10'000'000;
 // The capacity that is reserved; with more ranges or devices vectors grow.
 constexpr size_t kRangesAtOnce = 1024, kDevices = 512;
 
@@ -103,7 +105,7 @@ int Revoker::start(Follow follow) {
     parts_.reserve(kRangesAtOnce);
     told_.reserve(kRangesAtOnce);
     ended_changes_.reserve(kRangesAtOnce);
-    for (RawVector<uint64_t>* changes : {&changes_, &told_changes_, &untold_, &reports_})
+    for (RawVector<uint64_t>* changes : {&changes_, &told_changes_, &untold_, &reports_, &unknown_})
       changes->reserve(kRangesAtOnce);
     for (RawVector<RegionUser*>* users : {&users_, &told_users_}) users->reserve(kDevices);
   }
@@ -162,6 +164,8 @@ uint64_t Revoker::begin_change(Notice notice) {
   untold_.push_back(last_change_);
   if (notice == Notice::kByReport) {
     reports_.push_back(last_change_);
+    unknown_.push_back(last_change_);
+    unknown_reports.fetch_add(1);
     own_report = last_change_;
   }
   if (closers_++ == 0) {
@@ -183,6 +187,20 @@ void Revoker::end_change(uint64_t change, const MappingChange* parts, size_t cou
   own_changes--;
   work_.fetch_add(1, std::memory_order_release);
   futex_wake(work_);
+}
+
+void Revoker::wait_until_known() {
+  if (!anything_unknown() || own_report != 0) return;
+  const uint64_t deadline_ns = now_ns() + kKnownNs;
+  uint64_t last = 0;
+  do {
+    {
+      const Quiet quiet(mutex_);
+      if (last == 0) last = last_change_;
+      if (unknown_.empty() || unknown_.front() > last) return;
+    }
+    pause_briefly();
+  } while (now_ns() < deadline_ns);
 }
 
 bool Revoker::tell(std::span<const MappingChange> changes) {
@@ -324,6 +342,13 @@ void Revoker::run() {
     }
     for (const MappingChange& change : told_)
       if (!change.noted) follow_(change);
+    {
+      const std::lock_guard lock(mutex_);
+      const size_t known = std::erase_if(unknown_, [this](uint64_t report) {
+        return std::ranges::find(told_changes_, report) != told_changes_.end();
+      });
+      unknown_reports.fetch_sub(static_cast<uint32_t>(known));
+    }
     // A registration that looked at the address space before the change may have reached hostnicd
     // after the revocation did.
     if (!told_.empty() && wait_for_registrations()) tell_devices(Round::kAgain);

@@ -72,6 +72,11 @@ class Revoker {
   // Both are called with all signals blocked. What begin_change() returns is for end_change().
   uint64_t begin_change(Notice notice = Notice::kByCall);
   void end_change(uint64_t change, const MappingChange* parts, size_t count);
+  // Returns when the registrar knows what has been reported so far, or after a moment: before a
+  // call that goes by what it knows. Without the registrar's lock.
+  void wait_until_known();
+  // Whether there is anything that the registrar does not know yet. Works before constructors.
+  static bool anything_unknown() { return unknown_reports.load(std::memory_order_acquire) != 0; }
   // Tells of changes and waits until all devices follow it. The caller holds nothing that a thread
   // which registers may want. Returns false if that takes longer than a moment (kLongestTellNs).
   bool tell(std::span<const MappingChange> changes);
@@ -101,7 +106,10 @@ class Revoker {
   };
 
   // Called in a forked child, which has neither the thread nor the devices.
-  void forget_parent() { new (this) Revoker; }
+  void forget_parent() {
+    unknown_reports.store(0);
+    new (this) Revoker;
+  }
 
  private:
   class Quiet;
@@ -119,6 +127,8 @@ class Revoker {
   bool nics_come_first();
   void close_gates();
   void open_gates_if_done();
+
+  static inline constinit std::atomic<uint32_t> unknown_reports{0};  // of all revokers
 
   std::mutex users_mutex_;  // held while a user is called; before mutex_
   std::mutex mutex_;        // held for moments only
@@ -140,6 +150,7 @@ class Revoker {
   RawVector<uint64_t> changes_, told_changes_;
   RawVector<Ended> ended_changes_;
   RawVector<uint64_t> reports_;  // those that have not ended
+  RawVector<uint64_t> unknown_;  // those that the registrar does not know yet
   RawVector<uint64_t> untold_;   // those that not all devices follow yet
   uint64_t last_change_ = 0;
   uint64_t closed_since_ns_ = 0;  // 0: the gates are open

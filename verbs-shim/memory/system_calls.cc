@@ -36,6 +36,7 @@ bool SystemCalls::begin_change(SystemChange& change, uint64_t start, uint64_t en
 // have written to it. So this thread says it, and before.
 template <typename Call>
 auto SystemCalls::take_away(uint64_t start, uint64_t end, Call call) {
+  state_.revoker.wait_until_known();
   SystemChange change(state_, release_, moved_, kept_);
   if (start % kPageBytes != 0 || end <= start || !prepare_replacement(change, start, end))
     return call(/*concerned=*/false);
@@ -322,6 +323,7 @@ void* SystemCalls::mremap(void* from, size_t old_length, size_t length, int flag
   const uint64_t to_start = address(to), to_end = to_start + page_up(length);
   if (start % kPageBytes != 0 || end < start)
     return libc_mremap(from, old_length, length, flags, to);
+  state_.revoker.wait_until_known();
   SystemChange change(state_, release_, moved_, kept_);
   if (!prepare_move(change, start, end)) {
     errno = ENOMEM;
@@ -362,6 +364,7 @@ void* SystemCalls::realloc_mapping(void* block, size_t usable_bytes, size_t leng
                                    void* (*reallocate)(void*, size_t)) try {
   const uint64_t start = page_down(address(block));
   const uint64_t end = page_up(address(block) + usable_bytes);
+  state_.revoker.wait_until_known();
   bool concerned = false;
   {
     const Critical critical(state_);
@@ -408,6 +411,7 @@ void* SystemCalls::release_mapping(void* block, size_t usable_bytes, size_t leng
   const uint64_t start = page_down(words - static_cast<const uint64_t*>(pointer(words))[0]);
   const uint64_t end = page_up(address(block) + usable_bytes);
   const uint64_t gone = length == 0 ? start : page_up(address(block) + length);
+  state_.revoker.wait_until_known();
   SystemChange change(state_, release_, moved_, kept_);
   const bool concerned = prepare_release(change, gone, end, words);
   void* result = release(block, length);

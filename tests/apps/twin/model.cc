@@ -95,6 +95,7 @@ void Model::remove(uint64_t first, size_t count) {
   while (at != pages.end() && at->first < first + count) {
     detach(at->second);
     const Page& page = at->second;
+    if (page.discarded != nullptr) page.discarded->heir = page.frame();
     if (page.own != nullptr && !page.shared && !page.huge && !page.lazy)
       page.own->kept = by_libc && page.own->attached == 0;
     slots_.erase(page.slot);
@@ -107,7 +108,11 @@ void Model::discard(Page& page, uint64_t number) {
   detach(page);
   const FrameRef before = page.own;
   page.own = page.object == nullptr ? std::make_shared<Frame>() : nullptr;
-  if (before != nullptr) before->heir = page.own;
+  if (before != nullptr) {
+    if (page.discarded != nullptr) page.discarded->heir = before;
+    before->heir = page.own;
+    page.discarded = before;
+  }
   attach(page, number);
 }
 

@@ -49,7 +49,8 @@ struct Page {
   bool heap = false;  // of brk
   ObjectRef object;
   uint64_t object_page = 0;
-  FrameRef own;  // of a private mapping; null: untouched, or the file's
+  FrameRef discarded;  // what the program emptied here last
+  FrameRef own;        // of a private mapping; null: untouched, or the file's
 
   FrameRef frame() const;
   bool beyond_end() const { return object != nullptr && object_page >= object->pages; }

@@ -88,5 +88,29 @@ TEST_F(RevokerOrder, LaterReportsAreNotWaitedFor) {
   revoker_->end_change(next, nullptr, 0);
 }
 
+// What a bare call has moved, as the kernel reports it, is where it is before the C library's next
+// call asks.
+TEST_F(RevokerOrder, CallsGoByWhatWasReported) {
+  static std::atomic<int> known{0};
+  Revoker* const revoker = new Revoker;
+  ASSERT_EQ(0, revoker->start([](const MemoryChange&) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    known = 1;
+  }));
+  revoker->wait_until_known();
+  std::atomic<int> step{0};
+  std::thread reader([&] {
+    const uint64_t report = revoker->begin_change(Revoker::Notice::kByReport);
+    step = 1;
+    const MappingChange move{{2 * kPage, kPage, MemoryChangeKind::kMoved, 0, kPage}, false};
+    revoker->end_change(report, &move, 1);
+  });
+  while (step != 1) std::this_thread::yield();
+  // It waits a moment only, which is not enough on a machine without time.
+  for (int tries = 0; tries < 1000 && known != 1; tries++) revoker->wait_until_known();
+  EXPECT_EQ(1, known);
+  reader.join();
+}
+
 }  // namespace
 }  // namespace hostnic::memory_testing
