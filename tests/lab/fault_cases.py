@@ -104,6 +104,18 @@ def of_connections(maker, hostnic):
                        "cma event RDMA_CM_EVENT_REJECTED, error 28", "status [1-9]"))
 
 
+def of_failover(maker, hostnic):
+    """The rules of docs/failover.md: each costs one of two connections, and no bytes."""
+    program = maker.apps / "tests/apps/hostnic-failover"
+    page = (HERE.parents[1] / "docs/failover.md").read_text()
+    rules = re.findall(r"^\| `(.*)` \|", page, re.MULTILINE)
+    assert len(rules) == 12
+    for rule in rules:
+        line = shell_quote([hostnic, "lab", "-q", "--nics", "4", "--fault", rule, "--", program])
+        yield Case(f"failover: {rule}", ["sh", "-c", f"{line}; echo status $?; {line} --no-failover; echo status $?"], 60, True,
+                   has_all("rail 0 is down: ", "receiver: all bytes are right\n", "sender: 48 chunks, ", "status 0\n", "status 4\n"))
+
+
 def of_use(hostnic, faulted):
     """The completions of hostnic-faulted: ten WRITEs of 1024 bytes between two queue pairs."""
     def case(name, line, *patterns):
@@ -129,6 +141,7 @@ def fault_cases(maker):
     yield from of_ends(hostnic, faulted)
     yield from of_api(hostnic, faulted)
     yield from of_docs(hostnic)
+    yield from of_failover(maker, hostnic)
     yield from of_use(hostnic, faulted)
     yield from of_adapter(maker, hostnic)
     yield from of_connections(maker, hostnic)

@@ -478,8 +478,9 @@ void Executor::share_atomics() {
   std::vector<std::pair<Region*, const Segment*>> can;
   for (const auto& each : regions_)
     for (const Segment& part : each->segments)
-      if ((each->access & IBV_ACCESS_REMOTE_ATOMIC) != 0 && part.object != nullptr &&
-          part.object->fd >= 0 && (part.object->seals & F_SEAL_FUTURE_WRITE) == 0 &&
+      if (!each->cut_off && (each->access & IBV_ACCESS_REMOTE_ATOMIC) != 0 &&
+          part.object != nullptr && part.object->fd >= 0 &&
+          (part.object->seals & F_SEAL_FUTURE_WRITE) == 0 &&
           part.object_page < part.object->pages && part.length >= 16 && part.frame->attached > 0 &&
           !part.frame->unknown)
         can.emplace_back(each.get(), &part);
