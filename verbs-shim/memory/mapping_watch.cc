@@ -209,6 +209,12 @@ void MappingWatch::note_area(uint64_t start, uint64_t end) {
   ranges_.insert(start, {end});
 }
 
+void MappingWatch::leave(uint64_t start, uint64_t end) {
+  forget(start, end);
+  uffdio_range range{start, end - start};
+  if (fd_ >= 0) ioctl(fd_, UFFDIO_UNREGISTER, &range);
+}
+
 void MappingWatch::forget(uint64_t start, uint64_t end) {
   ranges_.split_at(start);
   ranges_.split_at(end);

@@ -58,6 +58,9 @@ class MappingWatch {
   void unwatch(uint64_t start, uint64_t end);
   // Ends the watch of what has grown out of a watched range: only the kernel knows of it.
   void unwatch_growth(uint64_t start, uint64_t end);
+  // Ends the watch of what has moved from [start, end), and forgets it: MREMAP_DONTUNMAP leaves an
+  // area there that the kernel goes on watching. Throws std::bad_alloc.
+  void leave(uint64_t start, uint64_t end);
   // Forgets a range that is no longer mapped. Throws std::bad_alloc.
   void forget(uint64_t start, uint64_t end);
   // Whether the end of any part of [start, end) is reported.

@@ -272,11 +272,12 @@ void PageRelease::follow(const MemoryChange& change) try {
   const NoNewMappings no_new_mappings;
   const Critical critical(state_);
   const uint64_t start = page_down(change.va), end = page_up(change.va + change.length_bytes);
-  state_.watch.forget(start, end);
   state_.mirror_watch.forget(start, end);
   if (change.kind == MemoryChangeKind::kMoved) {
+    state_.watch.leave(start, end);
     moved_.note_move(change.va, change.moved_to, change.length_bytes);
   } else {
+    state_.watch.forget(start, end);
     state_.table.split_at(start);
     state_.table.split_at(end);
     for (auto it = state_.table.first_after(start); it != state_.table.end() && it->first < end;

@@ -49,6 +49,7 @@ auto SystemCalls::take_away(uint64_t start, uint64_t end, Call call) {
   const Critical critical(state_);
   change.let_be();
   watch_again(start, end);
+  watch_left_behind(start, end);
   errno = error;
   return result;
 }
@@ -251,8 +252,8 @@ void SystemCalls::watch_again(uint64_t start, uint64_t end) {
   errno = error;
 }
 
-// Watches what MREMAP_DONTUNMAP has left at the old place if what lies beside it is watched: the
-// kernel has split them, and moves one area only.
+// Watches what MREMAP_DONTUNMAP has left at the old place, or what a call that failed has left, if
+// what lies beside it is watched: the kernel has split them, and moves one area only.
 void SystemCalls::watch_left_behind(uint64_t start, uint64_t end) {
   const bool beside =
       state_.watch.covers(start - kPageBytes, start) || state_.watch.covers(end, end + kPageBytes);
@@ -304,10 +305,13 @@ bool SystemCalls::prepare_move(SystemChange& change, uint64_t start, uint64_t en
 
 // Prepares [start, end), in whose place something is about to move: this thread says what has
 // become of it. The kernel's report would be followed later, when what has moved there is known
-// already. Returns false if nothing in the table is concerned.
+// already, or before what is kept has moved away. Of a watched area a part may be registered by
+// nobody any more. Returns false if nothing is concerned.
 bool SystemCalls::prepare_replacement(SystemChange& change, uint64_t start, uint64_t end) {
   const Critical critical(state_);
-  if (!state_.in_table(start, end)) return false;
+  uint64_t watched = 0, watched_end = 0;
+  const bool any_watched = state_.watch.next_range(start, watched, watched_end) && watched < end;
+  if (!any_watched && !state_.in_table(start, end)) return false;
   change.stay_outside(start, end);
   state_.watch.unwatch(start, end);
   state_.mirror_watch.unwatch(start, end);
@@ -351,7 +355,10 @@ void* SystemCalls::mremap(void* from, size_t old_length, size_t length, int flag
   if (result == MAP_FAILED) change.let_be();
   watch_again(start, end);
   if ((flags & MREMAP_DONTUNMAP) != 0 && result != MAP_FAILED) watch_left_behind(start, end);
-  if (replaces && result == MAP_FAILED) watch_again(to_start, to_end);
+  if (replaces && result == MAP_FAILED) {
+    watch_again(to_start, to_end);
+    watch_left_behind(to_start, to_end);
+  }
   state_.update_bounds();
   errno = error;
   return result;

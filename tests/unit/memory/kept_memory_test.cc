@@ -194,6 +194,44 @@ TEST_F(MemoryKept, WhatWasRegisteredAtTwoPlaces) {
   EXPECT_EQ("nothing", read_at(both, 4));
 }
 
+// A bare move leaves an area at the old place: its end must not be told as that of what lies beside
+// it, which is kept.
+TEST_F(MemoryKept, WhatLiesBesideWhatABareMoveHasLeft) {
+  needs_watch();
+  const PrivateFile file;
+  Buffer buffer(kBytes, MAP_PRIVATE, file.fd()), target(kPage);
+  put(buffer.va() + 5 * kPage, "beside");
+  const uint64_t number = add(buffer.va(), kBytes);
+  constexpr int kLeaves = 4;  // MREMAP_DONTUNMAP
+  ASSERT_EQ(target.data(),
+            memory::raw_mremap(buffer.data() + 2 * kPage, kPage, kPage,
+                               MREMAP_MAYMOVE | MREMAP_FIXED | kLeaves, target.data()));
+  EXPECT_EQ(target.va(), place(buffer.va() + 2 * kPage));
+  ASSERT_EQ(0, munmap(buffer.data(), kBytes));
+  EXPECT_EQ("beside", read_at(place(buffer.va() + 5 * kPage), 6));
+  EXPECT_EQ(target.va(), place(buffer.va() + 2 * kPage));
+  registrar().remove(buffer.va(), kBytes, number);
+}
+
+// Nobody has a part of a watched area registered any more; its end is told by the call that takes
+// it, and not afterwards.
+TEST_F(MemoryKept, WhatMovesToAPartThatNobodyHas) {
+  needs_watch();
+  const PrivateFile file;
+  for (int round = 0; round < 50; round++) {
+    wait_for_revoker();
+    device.forget_revocations();  // of the round before
+    Buffer buffer(kBytes, MAP_PRIVATE, file.fd()), target(4 * kPage, MAP_PRIVATE, file.fd());
+    const uint64_t beside = add(target.va(), kPage), number = add(buffer.va(), 2 * kPage);
+    ASSERT_EQ(target.data() + 2 * kPage,
+              mremap(buffer.data(), 2 * kPage, 2 * kPage, MREMAP_MAYMOVE | MREMAP_FIXED,
+                     target.data() + 2 * kPage));
+    EXPECT_EQ(target.va() + 2 * kPage, place(buffer.va()));
+    registrar().remove(buffer.va(), 2 * kPage, number);
+    registrar().remove(target.va(), kPage, beside);
+  }
+}
+
 TEST_F(MemoryKept, BlocksOfTheHeap) {
 #ifdef __SANITIZE_ADDRESS__
   GTEST_SKIP() << "AddressSanitizer keeps freed memory for a while";
