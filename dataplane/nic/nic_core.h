@@ -47,12 +47,6 @@ struct NicShared {
   MbufPools pools;
 };
 
-// What a connection learns of the way to its peer before it begins.
-struct Route {
-  Transport spoken = Transport::kHostnic;
-  Path path;
-};
-
 // What one lcore has for itself.
 struct NicShard {
   NicShard(NicShared& shared, Port& port);
@@ -110,7 +104,6 @@ struct NicShard {
   template <bool kWatched>
   void receive_packet(rte_mbuf* packet);  // takes the packet
   void end_watched(bool is_for_somebody, uint64_t ticks);
-  PacketTap::Outcome outcome() const;
   bool dispatch_packet(rte_mbuf* packet);
   void dispatch_first(const wire::Packet& p, rte_mbuf* packet);
   void dispatch_single(const wire::Packet& p, rte_mbuf* packet);
@@ -118,7 +111,6 @@ struct NicShard {
                          rte_mbuf* packet);
   void refuse_stranger(const wire::Packet& p, Counter why);
   void refuse_unheard(QpContext* qp, const wire::Packet& p);
-  wire::Dialect dialect_for(const wire::Packet& p);
   bool begin_train(rte_mbuf* packet, bool has_icrc);
   bool receive_bundle(rte_mbuf* bundle);
 
@@ -147,10 +139,6 @@ struct NicShard {
   QpContext* own_qp(const ClientState& client, uint32_t qpn) const;
   int create_qp(ClientState& client, const CreateQpCommand& command, uint32_t& qpn);
   int modify_qp(QpContext& qp, const ModifyQpCommand& command);
-  int find_route(const QpContext& qp, const ModifyQpCommand& command, Ipv4Address source,
-                 Route& route);
-  int connect_qp(QpContext& qp, const ModifyQpCommand& command);
-  void begin_sending(QpContext& qp, uint32_t sq_psn);
   void destroy_qp(ClientState& client, QpContext& qp, bool with_its_program);
   void quiesce_qp(QpContext& qp);  // purges everything of the QP from the NIC's queues
 };

@@ -50,6 +50,95 @@ uint8_t responder_resources(const ModifyQpCommand& command) {
   return agreed == 0 ? agreed : std::bit_ceil(agreed);
 }
 
+// RTR to RTS: a requester's status starts at its first PSN.
+void begin_sending(NicShard& nic, QpContext& qp, uint32_t sq_psn) {
+  qp.sq_psn = sq_psn & Psn::kMask;
+  qp.transmitted = qp.una = Psn(qp.sq_psn);
+  if (nic.messages != nullptr) nic.messages->restart(qp);
+  qp.stamps = {};
+  qp.stamps_used = 0;
+  {
+    QpStatus& status = *qp.status;
+    QpStatusUpdate update(status);
+    status.una_psn = status.sack_end_psn = status.nak_psn = qp.sq_psn;
+    status.highest_acceptable_psn = (Psn(qp.sq_psn) + (kInitialWindow - 1)).value();
+    status.transmitted_psn.store(qp.sq_psn, std::memory_order_release);
+  }
+  qp.incoming_response_tag = wire::make_flow_tag(qp.qpn, qp.dest_qpn, qp.sq_psn);
+  if (qp.neighbour < 0 && qp.flows_made_for != 0)
+    nic.egress.paths().make_flows(qp, nic.egress.paths().mac_without_arp(Ipv4Address{qp.dest_ip}));
+  if (qp.neighbour >= 0) qp.flows_made_for = 0;  // the flow is made anew with the first packet
+}
+
+// What a connection learns of the way to its peer before it begins.
+struct Route {
+  Transport spoken = Transport::kHostnic;
+  Path path;
+};
+
+// What is known of the way to the peer. EAGAIN: what the peer speaks, or its MAC address, is not
+// known yet. An address that nobody answers for is waited for as long as Linux does for adapters;
+// then packets ask.
+int find_route(NicShard& nic, const QpContext& qp, const ModifyQpCommand& command,
+               Ipv4Address source, Route& route) {
+  const Ipv4Address peer{command.dest_ip};
+  const auto known = nic.management.peers().transport_to(source, peer, qp.client_id, nic.now);
+  if (!known) return EAGAIN;
+  route.spoken = *known;
+  if (const int error = nic.egress.find_path(peer, qp.client_id, true, route.path)) {
+    if (error == ENOMEM) qp.client->neighbour_limit_met.store(true, std::memory_order_relaxed);
+    return error;
+  }
+  return nic.egress.paths().is_being_found(route.path) ? EAGAIN : 0;
+}
+
+// RESET or INIT to RTR: everything about the connection starts anew. EAGAIN: nothing has happened,
+// since not all is known yet.
+int connect_qp(NicShard& nic, QpContext& qp, const ModifyQpCommand& command) {
+  // A datagram queue pair has no path: every descriptor brings its own.
+  const bool has_path = qp.type != QpType::kUd;
+  if (has_path && command.path_mtu_bytes > nic.shared.settings.mtu_bytes) return EINVAL;
+  const Ipv4Address source = nic.shared.settings.own_address(command.source_index);
+  Route route;
+  if (has_path) {
+    if (const int error = find_route(nic, qp, command, source, route)) return error;
+  }
+  nic.quiesce_qp(qp);
+  clear_status(*qp.status);
+  nic.transports.with(qp, [&](auto& transport) { transport.forget(qp); });
+  qp.transport = transport_of(qp.type, route.spoken);
+  qp.tagged = has_flow_tags(route.spoken);
+  qp.dest_qpn = command.dest_qpn;
+  qp.dest_ip = has_path ? command.dest_ip : 0;
+  qp.source_ip = raw(source);
+  qp.rq_psn = command.rq_psn & Psn::kMask;
+  qp.mtu_bytes =
+      static_cast<uint16_t>(has_path ? command.path_mtu_bytes : nic.shared.settings.mtu_bytes);
+  qp.responder_resources = responder_resources(command);
+  qp.traffic_class = command.traffic_class;
+  qp.hop_limit = command.hop_limit;
+  qp.recv_next_sn = qp.recv_bound_sn = 0;
+  qp.takes_receives = qp.comm_established = false;
+  qp.fatal = false;
+  qp.send_failed = false;
+  qp.request_bytes = qp.retransmitted_packets = qp.heard_ns = qp.waits_since_ns = 0;
+  qp.repeats = {};
+  qp.repair_pending = false;
+  qp.incoming_request_tag = wire::make_flow_tag(qp.dest_qpn, qp.qpn, qp.rq_psn);
+  qp.incoming_response_tag = 0;
+  qp.neighbour = -1;
+  qp.flows_made_for = 0;
+  nic.transports.with(qp, [&](auto& transport) { transport.connect(qp); });
+  if (nic.messages != nullptr) nic.messages->restart(qp);
+  if (!has_path) return 0;
+  qp.peer = route.path.peer;
+  qp.neighbour = route.path.neighbour;
+  if (qp.neighbour >= 0) return 0;
+  qp.flows_made_for = 1;
+  nic.egress.paths().make_flows(qp, nic.egress.paths().mac_without_arp(Ipv4Address{qp.dest_ip}));
+  return 0;
+}
+
 }  // namespace
 
 int NicShard::create_qp(ClientState& client, const CreateQpCommand& command, uint32_t& qpn) {
@@ -113,12 +202,12 @@ int NicShard::modify_qp(QpContext& qp, const ModifyQpCommand& command) {
       quiesce_qp(qp);
       break;
     case QpState::kRtr:
-      if (const int error = connect_qp(qp, command); error != 0) return error;
+      if (const int error = connect_qp(*this, qp, command); error != 0) return error;
       qp.drops = {};
       break;
     case QpState::kRts:
       if (from == QpState::kRtr) {
-        begin_sending(qp, command.sq_psn);
+        begin_sending(*this, qp, command.sq_psn);
       } else if (command.restart_sends != 0) {
         transports.with(qp, [&](auto& transport) { transport.restart(qp, Psn(command.sq_psn)); });
       }
@@ -131,89 +220,6 @@ int NicShard::modify_qp(QpContext& qp, const ModifyQpCommand& command) {
   qp.responder_resources = responder_resources(command);
   qp.min_rnr_timer = command.min_rnr_timer;
   qp.state = command.state;  // in ERR a fatal NAK stays known and is repeated until RESET (rule 28)
-  return 0;
-}
-
-// RTR to RTS: a requester's status starts at its first PSN.
-void NicShard::begin_sending(QpContext& qp, uint32_t sq_psn) {
-  qp.sq_psn = sq_psn & Psn::kMask;
-  qp.transmitted = qp.una = Psn(qp.sq_psn);
-  if (messages != nullptr) messages->restart(qp);
-  qp.stamps = {};
-  qp.stamps_used = 0;
-  {
-    QpStatus& status = *qp.status;
-    QpStatusUpdate update(status);
-    status.una_psn = status.sack_end_psn = status.nak_psn = qp.sq_psn;
-    status.highest_acceptable_psn = (Psn(qp.sq_psn) + (kInitialWindow - 1)).value();
-    status.transmitted_psn.store(qp.sq_psn, std::memory_order_release);
-  }
-  qp.incoming_response_tag = wire::make_flow_tag(qp.qpn, qp.dest_qpn, qp.sq_psn);
-  if (qp.neighbour < 0 && qp.flows_made_for != 0)
-    egress.paths().make_flows(qp, egress.paths().mac_without_arp(Ipv4Address{qp.dest_ip}));
-  if (qp.neighbour >= 0) qp.flows_made_for = 0;  // the flow is made anew with the first packet
-}
-
-// What is known of the way to the peer. EAGAIN: what the peer speaks, or its MAC address, is not
-// known yet. An address that nobody answers for is waited for as long as Linux does for adapters;
-// then packets ask.
-int NicShard::find_route(const QpContext& qp, const ModifyQpCommand& command, Ipv4Address source,
-                         Route& route) {
-  const Ipv4Address peer{command.dest_ip};
-  const auto known = management.peers().transport_to(source, peer, qp.client_id, now);
-  if (!known) return EAGAIN;
-  route.spoken = *known;
-  if (const int error = egress.find_path(peer, qp.client_id, true, route.path)) {
-    if (error == ENOMEM) qp.client->neighbour_limit_met.store(true, std::memory_order_relaxed);
-    return error;
-  }
-  return egress.paths().is_being_found(route.path) ? EAGAIN : 0;
-}
-
-// RESET or INIT to RTR: everything about the connection starts anew. EAGAIN: nothing has happened,
-// since not all is known yet.
-int NicShard::connect_qp(QpContext& qp, const ModifyQpCommand& command) {
-  // A datagram queue pair has no path: every descriptor brings its own.
-  const bool has_path = qp.type != QpType::kUd;
-  if (has_path && command.path_mtu_bytes > shared.settings.mtu_bytes) return EINVAL;
-  const Ipv4Address source = shared.settings.own_address(command.source_index);
-  Route route;
-  if (has_path) {
-    if (const int error = find_route(qp, command, source, route)) return error;
-  }
-  quiesce_qp(qp);
-  clear_status(*qp.status);
-  transports.with(qp, [&](auto& transport) { transport.forget(qp); });
-  qp.transport = transport_of(qp.type, route.spoken);
-  qp.tagged = has_flow_tags(route.spoken);
-  qp.dest_qpn = command.dest_qpn;
-  qp.dest_ip = has_path ? command.dest_ip : 0;
-  qp.source_ip = raw(source);
-  qp.rq_psn = command.rq_psn & Psn::kMask;
-  qp.mtu_bytes =
-      static_cast<uint16_t>(has_path ? command.path_mtu_bytes : shared.settings.mtu_bytes);
-  qp.responder_resources = responder_resources(command);
-  qp.traffic_class = command.traffic_class;
-  qp.hop_limit = command.hop_limit;
-  qp.recv_next_sn = qp.recv_bound_sn = 0;
-  qp.takes_receives = qp.comm_established = false;
-  qp.fatal = false;
-  qp.send_failed = false;
-  qp.request_bytes = qp.retransmitted_packets = qp.heard_ns = qp.waits_since_ns = 0;
-  qp.repeats = {};
-  qp.repair_pending = false;
-  qp.incoming_request_tag = wire::make_flow_tag(qp.dest_qpn, qp.qpn, qp.rq_psn);
-  qp.incoming_response_tag = 0;
-  qp.neighbour = -1;
-  qp.flows_made_for = 0;
-  transports.with(qp, [&](auto& transport) { transport.connect(qp); });
-  if (messages != nullptr) messages->restart(qp);
-  if (!has_path) return 0;
-  qp.peer = route.path.peer;
-  qp.neighbour = route.path.neighbour;
-  if (qp.neighbour >= 0) return 0;
-  qp.flows_made_for = 1;
-  egress.paths().make_flows(qp, egress.paths().mac_without_arp(Ipv4Address{qp.dest_ip}));
   return 0;
 }
 

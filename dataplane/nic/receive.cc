@@ -36,6 +36,28 @@ bool passes_icrc(Counters& counters, rte_mbuf* packet, const wire::Packet& heade
   return false;
 }
 
+// The dialect of the queue pair that a packet is for. What is for none is read in the dialect that
+// its opcode is of: connection management, multicast, connections that are no more.
+[[gnu::always_inline]] inline wire::Dialect dialect_for(const QpDirectory& qps,
+                                                        const wire::Packet& p) {
+  const QpContext* const qp = qps.find(raw(p.dest_qpn));
+  return qp != nullptr ? dialect_of(qp->transport) : wire::dialect_of(p.opcode);
+}
+
+// What became of the queue pair of the packet in `received`, for a capture.
+PacketTap::Outcome outcome_of(const NicShard& nic) {
+  const wire::Packet& p = nic.received.packet();
+  const QpContext* const qp = nic.qps.find(raw(p.dest_qpn));
+  if (qp == nullptr) return {};
+  PacketTap::Outcome outcome{.qp_state = static_cast<uint8_t>(qp->state)};
+  const std::optional<Psn> expected =
+      nic.transports.with(*qp, [&](auto& transport) { return transport.expected_psn(*qp, p); });
+  if (!expected) return outcome;
+  outcome.has_expected = true;
+  outcome.expected_psn = expected->value();
+  return outcome;
+}
+
 }  // namespace
 
 uint32_t NicShard::receive_turn() {
@@ -76,17 +98,10 @@ uint32_t NicShard::receive_arrived() {
   return done;
 }
 
-// The dialect of the queue pair that a packet is for. What is for none is read in the dialect that
-// its opcode is of: connection management, multicast, connections that are no more.
-[[gnu::always_inline]] inline wire::Dialect NicShard::dialect_for(const wire::Packet& p) {
-  const QpContext* const qp = qps.find(raw(p.dest_qpn));
-  return qp != nullptr ? dialect_of(qp->transport) : wire::dialect_of(p.opcode);
-}
-
 // Parses the packet into `received`. Returns false if this NIC does not know such packets; then it
 // has been counted.
 [[gnu::always_inline]] inline bool NicShard::begin_train(rte_mbuf* packet, bool has_icrc) {
-  const auto dialect = [this](const wire::Packet& p) { return dialect_for(p); };
+  const auto dialect = [this](const wire::Packet& p) { return dialect_for(qps, p); };
   switch (received.begin(first_segment_of(packet), packet->pkt_len, has_icrc, dialect)) {
     case wire::ParseError::kNone:
       // On a network of IPv4 no host has an address of those that stand for IPv6 addresses.
@@ -207,7 +222,7 @@ void NicShard::dispatch_to_group(std::span<QpContext* const> members, const wire
 // that. Returns false if packets are left, which then are all that is in the buffer.
 bool NicShard::receive_bundle(rte_mbuf* bundle) {
   train_qp = nullptr;
-  const auto dialect = [this](const wire::Packet& p) { return dialect_for(p); };
+  const auto dialect = [this](const wire::Packet& p) { return dialect_for(qps, p); };
   if (received.parse(first_segment_of(bundle), bundle->pkt_len, false, dialect) !=
       wire::ParseError::kNone)
     return false;
@@ -227,7 +242,7 @@ void NicShard::receive_lost(rte_mbuf* packet) {
 
 // A packet that is watched has been dispatched, which began at `ticks`.
 void NicShard::end_watched(bool is_for_somebody, uint64_t ticks) {
-  if (tap != nullptr) tap->end_received(counters, outcome());
+  if (tap != nullptr) tap->end_received(counters, outcome_of(*this));
   if (messages == nullptr || !is_for_somebody) return;
   const wire::Packet& p = received.packet();
   if (const QpContext* const qp = qps.find(raw(p.dest_qpn))) messages->note_received(*qp, p, ticks);
@@ -248,20 +263,6 @@ void NicShard::receive_packet(rte_mbuf* packet) {
   }
   release_payload(packet, references);
   spent.add(packet);
-}
-
-// What became of the queue pair of the packet in `received`, for a capture.
-PacketTap::Outcome NicShard::outcome() const {
-  const wire::Packet& p = received.packet();
-  const QpContext* const qp = qps.find(raw(p.dest_qpn));
-  if (qp == nullptr) return {};
-  PacketTap::Outcome outcome{.qp_state = static_cast<uint8_t>(qp->state)};
-  const std::optional<Psn> expected =
-      transports.with(*qp, [&](auto& transport) { return transport.expected_psn(*qp, p); });
-  if (!expected) return outcome;
-  outcome.has_expected = true;
-  outcome.expected_psn = expected->value();
-  return outcome;
 }
 
 }  // namespace hostnic

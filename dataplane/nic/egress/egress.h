@@ -64,9 +64,7 @@ class Egress {
   }
   // The reason why packets leave singly, for people; null: bundles are sent.
   const char* why_no_bundles() const;
-  int peers() const { return port_.peers(); }
-  int own_peer() const { return port_.own_peer(); }
-  bool backlog() const { return port_.backlog(); }
+  const Port& port() const { return port_; }
 
   // -- Room. Ask before you build.
   bool has_room(int peer) const { return queue_of(peer).has_room(); }
@@ -113,7 +111,8 @@ class Egress {
   }
 
   // -- Packets leave.
-  // The packets that wait for one peer. Who sends many to it keeps the queue.
+  // The packets that wait for one peer. A caller that sends many to it keeps the
+  // reference instead of looking the queue up each time.
   struct OutputQueue {
     std::array<rte_mbuf*, 2 * kBurst> packets;
     uint32_t count = 0;

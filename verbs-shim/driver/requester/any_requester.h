@@ -79,8 +79,8 @@ class AnyRequester {
 
   // The ends of what each post and each report touches, for prefetching: of the largest requester,
   // so that nothing has to be read for it.
-  const void* end_of_posts() const { return HostnicRequester::end_of_posts(&hostnic_); }
-  const void* end_of_reports() const { return HostnicRequester::end_of_reports(&hostnic_); }
+  const void* end_of_posts() const { return HostnicRequester::ends(&hostnic_).of_posts; }
+  const void* end_of_reports() const { return HostnicRequester::ends(&hostnic_).of_reports; }
 
  private:
   void make() {

@@ -35,11 +35,11 @@ class HostnicRequester {
   void prefetch_next() const { requests_.prefetch_next(); }
   // For prefetching: the ends of what each post and each report touches of a requester. Nothing of
   // it is read.
-  static const void* end_of_posts(const HostnicRequester* requester) {
-    return &requester->seen_nak_count_;
-  }
-  static const void* end_of_reports(const HostnicRequester* requester) {
-    return &requester->answers_;
+  struct Ends {
+    const void *of_posts, *of_reports;
+  };
+  static Ends ends(const HostnicRequester* requester) {
+    return {&requester->seen_nak_count_, &requester->answers_};
   }
 
   bool may_issue() const { return !rnr_.any(); }

@@ -71,7 +71,7 @@ wire::Packet Acknowledger::make_ack(uint32_t dest_qpn, uint32_t src_qpn, Psn bas
   sack.echo_psn = qp.echo_psn;
   sack.echo_attempt = qp.echo_attempt;
   sack.echo_duplicate = qp.echo_duplicate;
-  sack.congestion_mark = egress_.backlog() || qp.congestion_seen;
+  sack.congestion_mark = egress_.port().backlog() || qp.congestion_seen;
   sack.nak_sn = kind == wire::AckKind::kNak ? qp.fatal_psn.value() : qp.rnr_sn;
   sack.word_count = 0;
   qp.congestion_seen = false;

@@ -20,8 +20,8 @@ bool UnreliableTransport::send_to_group(QpContext& qp, SendProgress& progress,
                                         const wire::Packet& p, bool& blocked) {
   std::array<int, kMaxPeers + 1> to;
   uint32_t count = 0;
-  const int peers = std::min(egress_.peers(), static_cast<int>(kMaxPeers));
-  const int own = egress_.own_peer();
+  const int peers = std::min(egress_.port().peers(), static_cast<int>(kMaxPeers));
+  const int own = egress_.port().own_peer();
   for (int peer = 0; peer < peers; ++peer) {
     if (peer != own) to[count++] = peer;
   }
