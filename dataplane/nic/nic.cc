@@ -73,7 +73,7 @@ NicShard::NicShard(NicShared& nic, Port& nic_port)
       reorder(nic.settings.window, nic.pools.copies, counters),
       placement(nic.mrs, windows, counters),
       egress(nic.settings, nic.pools, port, references, counters, now),
-      packetizer(egress, placement),
+      packetizer(egress, placement, counters),
       transports({.settings = nic.settings,
                   .qps = qps,
                   .groups = groups,

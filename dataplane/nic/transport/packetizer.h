@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// From a descriptor to packets: headers, and the payload gathered from where the work request says
-// that it lies, without a copy where the port and the memory allow that (rule 31). All transports
-// send by it.
+// From a descriptor to packets, and to the port: headers, and the payload gathered from where the
+// work request says that it lies, without a copy where the port and the memory allow that
+// (rule 31). All transports send by it.
 //
 // The NIC's lcore.
 #pragma once
@@ -13,6 +13,7 @@
 #include <span>
 
 #include "dataplane/nic/client/client_state.h"
+#include "dataplane/nic/counters.h"
 #include "dataplane/nic/egress/egress.h"
 #include "dataplane/nic/memory/placement.h"
 #include "dataplane/nic/qp/qp_context.h"
@@ -24,9 +25,17 @@ inline bool is_read_or_atomic(SendOp op) {
   return op == SendOp::kRead || op == SendOp::kCompareSwap || op == SendOp::kFetchAdd;
 }
 
+// What became of a packet that was to leave.
+enum class Leaving : uint8_t {
+  kLeft,     // or is lost, since nobody answers for its address
+  kBlocked,  // there is no room, or no buffer, or its memory is not to be read now
+  kFailed,   // `error` of its progress says why
+};
+
 class Packetizer {
  public:
-  Packetizer(Egress& egress, Placement& placement) : egress_(egress), placement_(placement) {}
+  Packetizer(Egress& egress, Placement& placement, Counters& counters)
+      : egress_(egress), placement_(placement), counters_(counters) {}
 
   // Returns what the headers of the next packet say in every transport: between which queue pairs,
   // its PSN, its place in the message and its length. Its transport adds opcode and extensions.
@@ -38,6 +47,9 @@ class Packetizer {
                ? build_sent_small(qp, progress.descriptor, p, {}, egress_.pools().header)
                : build_data_packet(qp, progress, p);
   }
+  // Builds the packet with these headers and has it leave towards the queue pair's peer.
+  // `is_resolved`: its address is known.
+  Leaving send(QpContext& qp, SendProgress& progress, const wire::Packet& p, bool is_resolved);
   // Notes that packets have left. Returns false if that was all of the descriptor.
   static bool note_progress(SendProgress& progress, uint32_t packets, uint32_t bytes);
   // Skips the payload of a packet that is lost before it is built: the payload of the next one lies
@@ -54,6 +66,7 @@ class Packetizer {
 
   Egress& egress_;
   Placement& placement_;
+  Counters& counters_;
 };
 
 inline wire::Packet Packetizer::next_packet(const QpContext& qp, const SendProgress& progress) {
@@ -73,6 +86,26 @@ inline wire::Packet Packetizer::next_packet(const QpContext& qp, const SendProgr
   p.solicited = !p.more && (d.flags & kSendSolicited) != 0;
   p.payload_bytes = static_cast<uint16_t>(part);
   return p;
+}
+
+[[gnu::always_inline]] inline Leaving Packetizer::send(QpContext& qp, SendProgress& progress,
+                                                       const wire::Packet& p, bool is_resolved) {
+  if (!is_resolved) {
+    counters_.add(Counter::tx_unresolved);
+    pass_payload(progress, p.payload_bytes);
+    return Leaving::kLeft;
+  }
+  if (!egress_.has_room(qp.peer)) return Leaving::kBlocked;
+  rte_mbuf* const packet = build(qp, progress, p);
+  if (packet == nullptr) {
+    if (progress.error != LocalError::kNone) return Leaving::kFailed;
+    counters_.add(Counter::tx_no_buffer);
+    return Leaving::kBlocked;
+  }
+  if (unlikely((progress.descriptor.flags & kSendRetransmit) != 0))
+    packet->ol_flags |= resent_flag();
+  egress_.emit(packet, qp.peer);
+  return Leaving::kLeft;
 }
 
 }  // namespace hostnic

@@ -6,6 +6,7 @@
 
 #include "dataplane/nic/memory/copy.h"
 #include "dataplane/nic/memory/region_access.h"
+#include "dataplane/nic/transport/answer_bytes.h"
 #include "dataplane/nic/transport/hostnic/turn_packets.h"
 
 namespace hostnic {
@@ -191,23 +192,8 @@ rte_mbuf* ReadService::build_answer(QpContext& qp, const wire::Packet& p, const 
   }
   // As in serve_copies().
   if (!again && qp.answers.any_out()) return nullptr;
-  rte_mbuf* packet = rte_pktmbuf_alloc(egress_.pools().data);
-  if (packet == nullptr) {
-    counters_.add(Counter::tx_no_buffer);
-    return nullptr;
-  }
-  auto* frame = rte_pktmbuf_mtod(packet, std::byte*);
-  const size_t header_bytes =
-      wire::build(qp.response_flow, p, egress_.adds_icrc(), {}, {frame, wire::kMaxHeaderBytes});
-  const MemoryAccess fetched = placement_.fetch(*range.region, range.iova, frame + header_bytes,
-                                                p.payload_bytes, {&qp.responses, p.psn.value()});
-  if (fetched != MemoryAccess::kDone) {
-    rte_pktmbuf_free(packet);
-    lost = fetched == MemoryAccess::kGone;
-    return nullptr;
-  }
-  egress_.finish_linear(packet, p, header_bytes);
-  return packet;
+  return build_copied_answer(egress_, placement_, counters_, qp.response_flow, p, range,
+                             {&qp.responses, p.psn.value()}, lost);
 }
 
 // Sends whole packets in the middle of a READ. Returns how many have left; 0 where nothing of that

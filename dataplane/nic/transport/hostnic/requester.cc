@@ -8,6 +8,7 @@
 #include "dataplane/nic/client/qp_status_update.h"
 #include "dataplane/nic/packet/digest_table.h"
 #include "dataplane/nic/packet/packet.h"
+#include "dataplane/nic/transport/answer_bytes.h"
 
 namespace hostnic {
 namespace {
@@ -238,9 +239,6 @@ LocalError Requester::place_response(QpContext& qp, const wire::Packet& p, const
   }
   if (!is_part_of_read(qp, p, answers.packets, answers.payload.size(), shared))
     return LocalError::kBadResponse;
-  std::array<Sge, kMaxSge> sges;
-  std::copy_n(shared.sge, sge_count, sges.begin());
-  LocalError error = LocalError::kNone;
   const PlaceRequest request{.early_writes = qp.responses.early_writes,
                              .window = qp.responses.window,
                              .psn = p.psn,
@@ -248,16 +246,10 @@ LocalError Requester::place_response(QpContext& qp, const wire::Packet& p, const
                              .tail = !p.more,
                              .watched = answers.watched,
                              .packets = answers.packets};
-  switch (placement_.scatter(qp.scope(), request, {sges.data(), sge_count}, p.reth.va,
-                             answers.payload, error)) {
-    case PlaceResult::kNotNow:
-      miss = ResponseMiss::kNotNow;
-      break;
-    case PlaceResult::kMemoryGone:
-      return LocalError::kProtection;
-    case PlaceResult::kDone:
-      break;
-  }
+  bool not_now = false;
+  const LocalError error =
+      place_answer(qp, placement_, request, shared, sge_count, p.reth.va, answers.payload, not_now);
+  if (not_now) miss = ResponseMiss::kNotNow;
   return error;
 }
 

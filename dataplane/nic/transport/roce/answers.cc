@@ -7,6 +7,7 @@
 
 #include "dataplane/nic/limits.h"
 #include "dataplane/nic/memory/region_access.h"
+#include "dataplane/nic/transport/answer_bytes.h"
 
 namespace hostnic {
 namespace {
@@ -231,25 +232,8 @@ rte_mbuf* RoceAnswers::build_read_answer(QpContext& qp, const RoceAnswer& answer
     gone = range.region == nullptr;
     if (gone) return nullptr;
   }
-  rte_mbuf* packet = rte_pktmbuf_alloc(egress_.pools().data);
-  if (packet == nullptr) {
-    counters_.add(Counter::tx_no_buffer);
-    return nullptr;
-  }
-  auto* frame = rte_pktmbuf_mtod(packet, std::byte*);
-  const size_t header_bytes =
-      wire::build(qp.response_flow, p, egress_.adds_icrc(), {}, {frame, wire::kMaxHeaderBytes});
-  MemoryAccess access = MemoryAccess::kDone;
-  if (p.payload_bytes != 0)
-    access = placement_.fetch(*range.region, range.iova, frame + header_bytes, p.payload_bytes,
-                              {&qp, p.psn.value()});
-  if (access != MemoryAccess::kDone) {
-    gone = access == MemoryAccess::kGone;
-    rte_pktmbuf_free(packet);
-    return nullptr;
-  }
-  egress_.finish_linear(packet, p, header_bytes);
-  return packet;
+  return build_copied_answer(egress_, placement_, counters_, qp.response_flow, p, range,
+                             {&qp, p.psn.value()}, gone);
 }
 
 // Sends the acknowledgement or NAK. Returns false if there is no room now.

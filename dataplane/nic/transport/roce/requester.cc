@@ -8,6 +8,7 @@
 
 #include "dataplane/nic/client/qp_status_update.h"
 #include "dataplane/nic/packet/packet.h"
+#include "dataplane/nic/transport/answer_bytes.h"
 #include "dataplane/nic/transport/packetizer.h"
 
 namespace hostnic {
@@ -144,26 +145,13 @@ LocalError RoceRequester::place(QpContext& qp, const wire::Packet& p, const Roce
                                       : is_read_answer(p.opcode) && payload.size() == bytes;
   if (!fits) return LocalError::kBadResponse;
   if (payload.empty()) return LocalError::kNone;
-  std::array<Sge, kMaxSge> sges;
-  std::copy_n(shared.sge, sge_count, sges.begin());
-  LocalError error = LocalError::kNone;
   const PlaceRequest place_request{.early_writes = qp.responses.early_writes,
                                    .window = qp.responses.window,
                                    .psn = p.psn,
                                    .ahead = false,
                                    .tail = expected + 1 == request.end(),
                                    .watched = true};
-  switch (placement_.scatter(qp.scope(), place_request, {sges.data(), sge_count}, offset, payload,
-                             error)) {
-    case PlaceResult::kNotNow:
-      not_now = true;
-      break;
-    case PlaceResult::kMemoryGone:
-      return LocalError::kProtection;
-    case PlaceResult::kDone:
-      break;
-  }
-  return error;
+  return place_answer(qp, placement_, place_request, shared, sge_count, offset, payload, not_now);
 }
 
 void RoceRequester::receive_congestion_notification(QpContext& qp) {

@@ -112,21 +112,11 @@ bool RoceTransport::send_one(QpContext& qp, SendProgress& progress, bool& blocke
   const SendDescriptor& d = progress.descriptor;
   wire::Packet p = Packetizer::next_packet(qp, progress);
   set_headers(d, progress.sent_bytes, p);
-  if (!egress_.paths().prepare_flows(qp)) {
-    counters_.add(Counter::tx_unresolved);
-    Packetizer::pass_payload(progress, p.payload_bytes);
-  } else if (!egress_.has_room(qp.peer)) {
-    blocked = true;
-    return false;
-  } else if (rte_mbuf* packet = packetizer_.build(qp, progress, p); packet != nullptr) {
-    if ((d.flags & kSendRetransmit) != 0) packet->ol_flags |= resent_flag();
-    egress_.emit(packet, qp.peer);
-  } else if (progress.error == LocalError::kNone) {
-    counters_.add(Counter::tx_no_buffer);
-    blocked = true;
-    return false;
-  } else {
-    requester_.fail_send(qp, p.psn, progress.error);
+  const bool is_resolved = egress_.paths().prepare_flows(qp);
+  const Leaving leaving = packetizer_.send(qp, progress, p, is_resolved);
+  if (leaving != Leaving::kLeft) {
+    blocked = leaving == Leaving::kBlocked;
+    if (!blocked) requester_.fail_send(qp, p.psn, progress.error);
     return false;
   }
   requester_.note_transmitted(qp, d, p);

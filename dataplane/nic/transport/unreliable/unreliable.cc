@@ -329,18 +329,16 @@ bool UnreliableTransport::send_one(QpContext& qp, SendProgress& progress, bool& 
   wire::Packet p = Packetizer::next_packet(qp, progress);
   set_headers(qp, d, progress.sent_bytes, p);
   const bool datagram = qp.type == QpType::kUd;
-  if (!(datagram ? prepare_datagram(qp, d) : egress_.paths().prepare_flows(qp))) {
-    counters_.add(Counter::tx_unresolved);
-    Packetizer::pass_payload(progress, p.payload_bytes);
-  } else if (datagram && wire::is_multicast(Ipv4Address{qp.dest_ip})) {
+  const bool is_resolved = datagram ? prepare_datagram(qp, d) : egress_.paths().prepare_flows(qp);
+  if (is_resolved && datagram && wire::is_multicast(Ipv4Address{qp.dest_ip})) {
     if (!send_to_group(qp, progress, p, blocked)) return false;
-  } else if (!egress_.has_room(qp.peer)) {
-    blocked = true;
-    return false;
   } else {
-    rte_mbuf* packet = build_packet(qp, progress, p, blocked);
-    if (packet == nullptr) return false;
-    egress_.emit(packet, qp.peer);
+    const Leaving leaving = packetizer_.send(qp, progress, p, is_resolved);
+    if (leaving != Leaving::kLeft) {
+      blocked = leaving == Leaving::kBlocked;
+      if (!blocked) fail_send(qp, p.psn, progress.error);
+      return false;
+    }
   }
   note_transmitted(qp, p);
   return Packetizer::note_progress(progress, 1, p.payload_bytes);
