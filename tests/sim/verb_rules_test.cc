@@ -4,7 +4,10 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cerrno>
+#include <span>
 #include <string>
+#include <vector>
 
 #include "tests/sim/pair.h"
 
@@ -166,6 +169,58 @@ TEST_P(VerbRules, AQueuePairTakesWhatItHasTheRightFor) {
   }
 }
 
+TEST_P(VerbRules, AMessageHasAGibibyteAtMost) {
+  Sge sge = pair_.at(0, kMaxMessageBytes + 1);
+  for (const SendOp op : {SendOp::kSend, SendOp::kWrite, SendOp::kRead}) {
+    if (op == SendOp::kRead && !reliable()) continue;
+    EXPECT_EQ(pair_.post(op, 1, sge), EINVAL);
+  }
+  EXPECT_EQ(pair_.near_counter(Counter::tx_packets), 0u);
+}
+
+TEST_P(VerbRules, APacketFitsThePathMtu) {
+  // The ends disagree: the peer's path MTU is half of the requester's.
+  World world(VerbRules::world());
+  QpSettings small = qp();
+  small.path_mtu_bytes = kMtu / 2;
+  auto near = world.make_endpoint(0, qp()), far = world.make_endpoint(1, small);
+  Memory local(2 * kMtu, 5), remote(2 * kMtu);
+  const uint32_t lkey = near->host->add_mr(local), rkey = far->host->add_mr(remote);
+  world.connect(*near, *far);
+  const Sge sge{local.address(), 2 * kMtu, lkey};
+  ASSERT_EQ(near->post_send(Pair::request(SendOp::kWrite, 1, sge, remote.address(), rkey)), 0);
+  const auto done = take_completions(world, *near, *near->send_cq, 1, Pair::kLimitNs);
+  ASSERT_EQ(done.size(), 1u);
+  world.run_for(kMillisecond);
+  EXPECT_EQ(done[0].status, reliable() ? WcStatus::kRemInvReqErr : WcStatus::kSuccess);
+  EXPECT_EQ(raised(*far, AsyncEvent::kQpReqErr), reliable());
+  EXPECT_TRUE(equal(remote, 0, Memory(2 * kMtu), 0, 2 * kMtu)) << "nothing is placed";
+}
+
+TEST_P(VerbRules, AReceiveSaysHowItsMessageCame) {
+  struct Row {
+    SendOp op;
+    uint32_t bytes, flags;
+    driver::WcOpcode opcode;
+  };
+  const Row rows[] = {
+      {SendOp::kSend, 2 * kMtu, 0, driver::WcOpcode::kRecv},
+      {SendOp::kSendImm, 100, driver::kWcWithImm, driver::WcOpcode::kRecv},
+      {SendOp::kWriteImm, 3 * kMtu, driver::kWcWithImm, driver::WcOpcode::kRecvRdmaWithImm}};
+  for (const Row& row : rows) {
+    pair_.post_receive(5, 0, 4 * kMtu);
+    ASSERT_EQ(pair_.post(row.op, 1, pair_.at(0, row.bytes), 8 * kMtu), 0);
+    const auto received = pair_.received(1);
+    ASSERT_EQ(received.size(), 1u);
+    EXPECT_EQ(received[0].status, WcStatus::kSuccess);
+    EXPECT_EQ(received[0].opcode, row.opcode);
+    EXPECT_EQ(received[0].flags, row.flags);
+    EXPECT_EQ(received[0].byte_len, row.bytes);
+    EXPECT_EQ(received[0].imm_data, row.flags == 0 ? 0 : 0x1234u);
+    EXPECT_EQ(pair_.status_of_one(), WcStatus::kSuccess);
+  }
+}
+
 TEST_P(VerbRules, AConnectionIsEstablishedByItsFirstPacket) {
   World world(VerbRules::world());
   auto near = world.make_endpoint(0, qp()), far = world.make_endpoint(1, qp());
@@ -190,6 +245,15 @@ TEST_P(ReliableVerbRules, AtomicsAreAligned) {
     EXPECT_EQ(pair.far_counter(Counter::atomics_executed), 0u);
     EXPECT_TRUE(equal(pair.remote, 0, Memory(64), 0, 64));
   }
+}
+
+TEST_P(ReliableVerbRules, AReadsMemoryIsLookedAtBeforeItIsPromised) {
+  // All of the READ but its last byte could be read.
+  pair_.post(SendOp::kRead, 1, pair_.at(0, 16 * kMtu), Pair::kBytes - 16 * kMtu + 1);
+  const std::vector before(pair_.local.data(), pair_.local.data() + Pair::kBytes);
+  expect_ended(pair_, WcStatus::kRemAccessErr, AsyncEvent::kQpAccessErr);
+  EXPECT_TRUE(std::ranges::equal(before, std::span(pair_.local.data(), Pair::kBytes)))
+      << "no answer has left";
 }
 
 TEST_P(ReliableVerbRules, ASendInvalidatesAWindowAndNothingElse) {
