@@ -245,14 +245,16 @@ int keep_file(int fd) noexcept {
 constexpr ssize_t kNoEvent = -2;
 
 // Says what went wrong, where people want to know.
-void tell_failure(uint32_t command, std::span<const std::byte> bytes, const Answer& answer) {
+void tell_failure(uint64_t file, uint32_t command, std::span<const std::byte> bytes,
+                  const Answer& answer) {
   std::string words;
   if (rdma_ucm_event_resp event{}; answer.header.error != 0) {
     words = refused_words(command, bytes, answer.header.error);
   } else if (command == RDMA_USER_CM_CMD_GET_EVENT &&
              answer.response.size() >= offsetof(rdma_ucm_event_resp, param)) {
     memcpy(&event, answer.response.data(), offsetof(rdma_ucm_event_resp, param));
-    words = event_words(event.event, static_cast<int32_t>(event.status));
+    words = event_words(event.event, static_cast<int32_t>(event.status),
+                        address_words(destination_of(file, event.id)));
   }
   if (!words.empty()) explain("%s", words.c_str());
 }
@@ -285,7 +287,7 @@ ssize_t run_command(int fd, uint64_t file, const std::byte* written, size_t size
     return kNoEvent;
   else if (answer.header.error == 0)
     note_carried_out(file, header->cmd, bytes, answer.response);
-  if (explanations_wanted()) tell_failure(header->cmd, bytes, answer);
+  if (explanations_wanted()) tell_failure(file, header->cmd, bytes, answer);
   if (answer.header.error != 0) return fail(answer.header.error);
   if (response != 0)
     memcpy(reinterpret_cast<void*>(response), answer.response.data(),

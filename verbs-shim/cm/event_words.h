@@ -20,9 +20,13 @@ enum FailureEvent : uint32_t {
   kRejected = 8,
 };
 
+// Names a socket address, of which `address` may be only the beginning: "127.0.0.1, port 7", or
+// "127.0.0.1" where the port is 0. An empty text says that there is none.
+std::string address_words(std::span<const std::byte> address);
 // Puts an event and its status (negative errno values, or InfiniBand's reason for a rejection) into
-// words. An empty text says that it is no failure.
-std::string event_words(uint32_t event, int32_t status);
+// words; `to` is what address_words() says of the id's destination. An empty text says that it is
+// no failure.
+std::string event_words(uint32_t event, int32_t status, const std::string& to);
 // Says why a command was refused. An empty text says that nothing more than its errno is known.
 std::string refused_words(uint32_t command, std::span<const std::byte> bytes, int error);
 

@@ -23,7 +23,9 @@ struct KnownId {
   uint64_t file = 0;
   uint64_t uid = 0;  // librdmacm's pointer; 0: the program has not accepted the connection yet
   bool on_device = false;
+  std::array<std::byte, kAddressBytes> destination{};
 };
+static_assert(kAddressBytes == sizeof(sockaddr_in6));
 
 struct KnownIds {
   std::mutex mutex;
@@ -61,6 +63,13 @@ std::span<const std::byte> bytes_of(const T& value) {
 void note_device(KnownIds& ids, uint32_t handle) {
   const auto found = ids.by_handle.find(handle);
   if (found != ids.by_handle.end()) found->second.on_device = true;
+}
+
+void note_destination(KnownIds& ids, uint32_t handle, std::span<const std::byte> address) {
+  note_device(ids, handle);
+  const auto found = ids.by_handle.find(handle);
+  if (found != ids.by_handle.end())
+    memcpy(found->second.destination.data(), address.data(), kAddressBytes);
 }
 
 // Events for a multicast group are not counted: leaving it is what waits for them.
@@ -105,10 +114,14 @@ void note_carried_out(uint64_t file, uint32_t command, std::span<const std::byte
       if (!is_wildcard(bytes_of(bind.addr))) note_device(ids, bind.id);
       return;
     }
-    case RDMA_USER_CM_CMD_RESOLVE_IP:
-      return note_device(ids, take<rdma_ucm_resolve_ip>(bytes).id);
-    case RDMA_USER_CM_CMD_RESOLVE_ADDR:
-      return note_device(ids, take<rdma_ucm_resolve_addr>(bytes).id);
+    case RDMA_USER_CM_CMD_RESOLVE_IP: {
+      const auto resolve = take<rdma_ucm_resolve_ip>(bytes);
+      return note_destination(ids, resolve.id, bytes_of(resolve.dst_addr));
+    }
+    case RDMA_USER_CM_CMD_RESOLVE_ADDR: {
+      const auto resolve = take<rdma_ucm_resolve_addr>(bytes);
+      return note_destination(ids, resolve.id, bytes_of(resolve.dst_addr));
+    }
     case RDMA_USER_CM_CMD_ACCEPT: {
       const auto accept = take<rdma_ucm_accept>(bytes);
       const auto found = ids.by_handle.find(accept.id);
@@ -145,6 +158,14 @@ std::optional<rdma_ucm_event_resp> take_removal(uint64_t file) {
     return event;
   }
   return std::nullopt;
+}
+
+std::array<std::byte, kAddressBytes> destination_of(uint64_t file, uint32_t handle) {
+  KnownIds& ids = known();
+  const std::lock_guard lock(ids.mutex);
+  const auto found = ids.by_handle.find(handle);
+  if (found == ids.by_handle.end() || found->second.file != file) return {};
+  return found->second.destination;
 }
 
 std::optional<uint32_t> forget_id(uint64_t file, uint32_t handle) {
