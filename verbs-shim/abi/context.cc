@@ -38,6 +38,9 @@ void install_tables(ContextObject& object) {
   object.dealloc_td = dealloc_td;
   object.alloc_parent_domain = alloc_parent_domain;
   object.create_qp_ex = create_qp_ex;
+  object.open_xrcd = open_xrcd;
+  object.create_wq = create_wq;
+  object.alloc_dm = alloc_dm;
   object.sz = sizeof(verbs_context);
   object.context.abi_compat = __VERBS_ABI_IS_EXTENDED;
 }

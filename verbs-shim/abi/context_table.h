@@ -34,6 +34,11 @@ ibv_mw* alloc_mw(ibv_pd* pd, ibv_mw_type type);                          // mw.c
 int bind_mw(ibv_qp* qp, ibv_mw* mw, ibv_mw_bind* bind);                  // mw.cc
 int dealloc_mw(ibv_mw* mw);                                              // mw.cc
 
+// What the device does not have, in unsupported.cc.
+ibv_xrcd* open_xrcd(ibv_context* context, ibv_xrcd_init_attr* attr);
+ibv_wq* create_wq(ibv_context* context, ibv_wq_init_attr* attr);
+ibv_dm* alloc_dm(ibv_context* context, ibv_alloc_dm_attr* attr);
+
 // These destroy what the program left behind when it closes the device.
 void destroy_qp_object(QpObject& qp);                 // qp.cc
 void destroy_srq_object(SrqObject& srq);              // srq.cc

@@ -6,8 +6,34 @@
 #include "verbs-shim/abi/exports.h"
 #include "verbs-shim/abi/real_verbs.h"
 #include "verbs-shim/abi/registry.h"
+#include "verbs-shim/base/refusal.h"
 
-namespace hostnic::abi {}  // namespace hostnic::abi
+namespace hostnic::abi {
+namespace {
+
+// Refuses what the device does not have, with the errno value of a null entry of the table. That
+// entry would refuse it, too, but silently.
+template <class Object>
+Object* refuse_object(const char* call, const char* what) {
+  refuse_call(call, 0, {.reason = Reason::kNotOffered, .text = what});
+  return nullptr;
+}
+
+}  // namespace
+
+ibv_xrcd* open_xrcd(ibv_context* /*context*/, ibv_xrcd_init_attr* /*attr*/) {
+  return refuse_object<ibv_xrcd>("ibv_open_xrcd", "there is no XRC here: RC, UC and UD are");
+}
+
+ibv_wq* create_wq(ibv_context* /*context*/, ibv_wq_init_attr* /*attr*/) {
+  return refuse_object<ibv_wq>("ibv_create_wq", "there are no raw receive queues (RSS) here");
+}
+
+ibv_dm* alloc_dm(ibv_context* /*context*/, ibv_alloc_dm_attr* /*attr*/) {
+  return refuse_object<ibv_dm>("ibv_alloc_dm", "the device has no memory of its own");
+}
+
+}  // namespace hostnic::abi
 
 using namespace hostnic::abi;
 

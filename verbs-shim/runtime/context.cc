@@ -6,6 +6,7 @@
 #include <string.h>
 #include <sys/eventfd.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -63,6 +64,19 @@ OpeningGate& opening_gate() {
   return *found;
 }
 
+// What hostnicd's answer to an open brings: the segment, its arena, and what wakes and is woken.
+constexpr size_t kOpenDescriptors = 5;
+
+// The kernel leaves out descriptors that would be more than the process may have.
+Unexpected<ContextError> too_few_descriptors(size_t got) {
+  rlimit open_files{};
+  getrlimit(RLIMIT_NOFILE, &open_files);
+  return failure(EMFILE, "hostnicd's answer has " + std::to_string(kOpenDescriptors) +
+                             " descriptors, and " + std::to_string(got) +
+                             " of them fit: this process may have " +
+                             std::to_string(open_files.rlim_cur) + " open (ulimit -n)");
+}
+
 }  // namespace
 
 Expected<std::unique_ptr<Context>, ContextError> Context::open(uint32_t device_index) {
@@ -89,7 +103,7 @@ Expected<std::unique_ptr<Context>, ContextError> Context::open(uint32_t device_i
   auto answer = control->call(ControlKind::kOpen, bytes_of(request), fds);
   if (!answer) return Unexpected(answer.error());
   control->wait_without_limit();
-  if (answer->fds.size() < 5) return failure(EPROTO, "hostnicd's answer lacks descriptors");
+  if (answer->fds.size() < kOpenDescriptors) return too_few_descriptors(answer->fds.size());
   const auto reply = answer->as<OpenReply>();
 
   std::unique_ptr<Context> context(new Context);
