@@ -23,7 +23,7 @@ constexpr size_t kMostQps = 512;
 struct WaitView {
   bool sends = false;     // requests are outstanding, and may go
   bool is_rnr = false;    // the peer has no receive for them
-  bool receives = false;  // nothing but a message of the peer's is waited for, and none ever came
+  bool receives = false;  // nothing but a message of the peer's is waited for
   bool unsaid = false;    // all requests are done, some without a completion
   uint32_t unsignalled = 0;
   uint64_t marker = 0;
@@ -40,8 +40,10 @@ WaitView view_of(const Qp& qp) {
   if ((qp.state != QpState::kRts && qp.state != QpState::kRtr) || qp.failed()) return view;
   view.sends = qp.is_reliable() && qp.state == QpState::kRts && !qp.idle();
   view.is_rnr = view.sends && (!qp.requester().may_issue() || qp.requester().in_flight() == 0);
-  // What comes for an unreliable one that has no receive is dropped, and nobody is told.
-  view.receives = has_had_none && (receives.any_posted() || !qp.is_reliable());
+  // What comes for an unreliable one that has no receive is dropped, and nobody is told. Of a
+  // connection that was used hostnicd says only what is certainly wrong: programs may well rest.
+  view.receives = has_had_none ? receives.any_posted() || !qp.is_reliable()
+                               : qp.is_reliable() && qp.idle() && receives.any_posted();
   view.unsaid = qp.idle() && qp.unreported() != 0 && qp.unreported() == qp.tail() &&
                 !receives.any_posted() && qp.init.send_cq->empty();
   view.unsignalled = qp.unreported();

@@ -54,6 +54,11 @@ std::string why_no_window(const End& own, const ExplainRequest& request) {
          "another protection domain";
 }
 
+// Whether the program at the other end of this connection is stopped.
+bool is_peer_stopped(const End& own, const End& peer) {
+  return peer.qp && peer.qp->dest_qpn == own.qp->qpn && is_stopped(peer.qp->pid);
+}
+
 // Why nothing has come for long, as far as the own NIC knows.
 std::string why_nothing_comes(const End& own) {
   const QpView& qp = *own.qp;
@@ -63,6 +68,20 @@ std::string why_nothing_comes(const End& own) {
   own.instance->lcore->run_on([&] { stray = own.instance->nic->views().stray_datagrams(); });
   const AddressBook* const book = own.instance->plan.settings.address_book;
   return why_stray(stray, own.nic, host_text(address_of(book, stray.last_from)), qp.qpn);
+}
+
+// Whether a connection has carried anything that its program has noticed.
+bool was_used(const QpView& qp) { return qp.recv_next_sn != 0 || qp.transmitted != qp.sq_psn; }
+
+// Why nothing more comes on a connection that was used. Only what is certainly wrong is said, since
+// programs may well rest: the peer's is stopped, or has ended without a word.
+std::string why_nothing_more(const End& own, const End& peer) {
+  if (peer.instance == nullptr) return {};
+  if (peer.qp) return is_peer_stopped(own, peer) ? why_waiting(peer) : "";
+  std::optional<DeadQpView> dead;
+  peer.instance->lcore->run_on(
+      [&] { dead = peer.instance->nic->views().dead_qp(own.qp->dest_qpn); });
+  return dead && dead->with_its_program ? why_silent(own, peer) : "";
 }
 
 // Times are measured by turns: a digit behind the point is what they are good for.
@@ -88,6 +107,7 @@ std::string describe_peer(const End& own, const End& peer) {
                                  why_silent(own, peer)));
   if (!peer.qp->shared_receives && peer.qp->receives_waiting == 0)
     return fmt::format("  a SEND would wait: {}\n", why_not_ready(peer));
+  if (!peer.told && is_peer_stopped(own, peer)) return fmt::format("  {}\n", why_waiting(peer));
   return {};
 }
 
@@ -323,6 +343,8 @@ Explanation explain(Daemon& daemon, NicInstance& instance, uint32_t client_id,
     default:
       break;
   }
+  if (request.question == Question::kWaiting && was_used(mine))
+    return {why_nothing_more(own, peer_here(daemon, mine)), {}};
   if (request.question == Question::kWaiting) {
     std::string text = why_nothing_comes(own);
     // PSNs are the likeliest thing for two ends to disagree about, and both ends may be here.

@@ -193,6 +193,17 @@ void peer_stopped() {
   a.here.poll_for_ms(3500);
 }
 
+// One that is stopped after its receives have come sends no answer either.
+void peer_stopped_before_its_answer() {
+  Apart a;
+  a.connect();
+  good(a.here.receive(a.here.sge(8)), "receive");
+  good(a.here.send(IBV_WR_SEND, a.here.sge(8)), "post");
+  if (a.here.completion().status != IBV_WC_SUCCESS) die("the first SEND");
+  kill(a.child.pid, SIGSTOP);
+  a.here.poll_for_ms(4500);
+}
+
 void rnr_for_ever() {
   Stage s;
   s.ready();
@@ -278,6 +289,7 @@ void add_waits(Table& table) {
                 {"other-type", other_type},
                 {"peer-killed", peer_killed},
                 {"peer-stopped", peer_stopped},
+                {"peer-stopped-before-its-answer", peer_stopped_before_its_answer},
                 {"rnr-for-ever", rnr_for_ever},
                 {"silent-for-long", silent_for_long},
                 {"not-polled", not_polled},
