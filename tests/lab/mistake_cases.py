@@ -89,6 +89,8 @@ FAILURES = {
 }
 WAITS = {
     "peer-stopped": r"RNR.*\(pid {decimal_pid}, which is stopped",
+    "peer-stopped-before-its-answer":
+        r"its receives have waited for [\d.]+ s: its peer's program, .*\(pid {decimal_pid}, which is stopped",
     "rnr-for-ever": r"RNR for [\d.]+ s.*QP 0x\w+ of hnic1 has no receive posted",
     "silent-for-long": r"no answer for [\d.]+ s \(\d+ .*\): QP {peer} of hnic1 is in RESET",
     "not-polled": r"16 completions .*not polled",
@@ -132,7 +134,68 @@ def says(pattern):
     return check
 
 
+def prints(*patterns):
+    """A check: each pattern is in the output, in this order."""
+
+    def check(output):
+        at = 0
+        for pattern in patterns:
+            found = re.compile(pattern).search(output, at)
+            if found is None:
+                return f"no {pattern!r} behind character {at}"
+            at = found.end()
+        return None
+
+    return check
+
+
+def explain_cases(maker):
+    hostnic, mistakes = maker.build / "hostnic", maker.apps / PROGRAM
+    refused = f"{mistakes} beyond-region; {hostnic} explain last; {hostnic} ctl 'show dead'"
+    yield Case("hostnic explain last", maker.lab([], ["sh", "-c", refused]), 30, True, prints(
+        r"hnic\d QP 0x\w+ \(RC\) of hostnic-mistakes \(pid \d+\), peer QP 0x\w+: went with its program .* in ERR",
+        r"hnic\d QP 0x\w+ \(RC\) of hostnic-mistakes"))
+    waits = f"{mistakes} peer-stopped-before-its-answer & sleep 2.5; {hostnic} explain $!; wait"
+    yield Case("hostnic explain names a stopped peer", maker.lab([], ["sh", "-c", waits]), 30, True, prints(
+        r"QP 0x\w+ \(RC, native transport\) of hostnic-mistakes \(pid \d+\): RTS", r"its peer's program, hostnic-mistakes "
+        r"\(pid \d+, which is stopped"))
+    yield Case("hostnic explain --vendor-err", [hostnic, "explain", "--vendor-err", "5"], 10, True,
+               prints("IBV_WC_REM_ACCESS_ERR"))
+
+
+# Mistakes of stock programs, each as a shell says it, and the line. {ON0} and {ON1} run a program on a NIC.
+STOCK = {
+    "rping, and nobody listens": ("{ON0} rping -c -a 127.77.0.2 -p 7178 -C 1",
+        r"RDMA_CM_EVENT_REJECTED \(to 127\.77\.0\.2, port 7178\): nobody listens on that port"),
+    "rping to nobody's address": ("{ON0} rping -c -a 127.77.0.9 -C 1",
+        r"RDMA_CM_EVENT_ADDR_ERROR \(to 127\.77\.0\.9, port 7174\): no host has that address"),
+    "rping at an address of another host": ("{ON0} rping -s -a 10.9.8.7 -C 1",
+        r"rdma_bind_addr: 10\.9\.8\.7, port 7174: no NIC here has that address"),
+    "udaddy, and nobody listens": ("{ON0} udaddy -s 127.77.0.2",
+        r"RDMA_CM_EVENT_UNREACHABLE \(to 127\.77\.0\.2, port 7174\): nobody listens on that port"),
+    "mckey without a group": ("{ON0} mckey -m 127.77.0.2",
+        r"rdma_join_multicast: 127\.77\.0\.2: no multicast group"),
+    "ibv_xsrq_pingpong": ("{ON0} ibv_xsrq_pingpong -g 0", r"ibv_open_xrcd: there is no XRC here"),
+    "too few descriptors": ("ulimit -n 12; {ON0} ibv_rc_pingpong -g 0",
+        r"hostnicd's answer has 5 descriptors, .*: this process may have 12 open \(ulimit -n\)"),
+    "ibv_rc_pingpong at port 9": ("{ON0} ibv_rc_pingpong -g 0 -i 9", r"port_num 9: there is port 1"),
+    "ibv_srq_pingpong with a long queue": ("{ON0} ibv_srq_pingpong -g 0 -r 100000",
+        r"ibv_create_srq: max_wr is 100000, 16384 at most"),
+}
+
+
+def stock_cases(maker):
+    hostnic = maker.build / "hostnic"
+    for name, (command, pattern) in STOCK.items():
+        for nic in range(2):
+            command = command.replace(f"{{ON{nic}}}", f"{hostnic} run --device hnic{nic} --")
+        yield Case(f"names the mistake of a stock program: {name}", maker.lab([], ["sh", "-c", command + "; true"]), 30, True,
+                   says(pattern))
+
+
 def mistake_cases(maker):
+    yield from explain_cases(maker)
+    yield from stock_cases(maker)
     lab = [maker.build / "hostnic", "lab", "--loss", "0.0001%", "--", maker.apps / PROGRAM, "receive-too-short"]
     summary = r"^hostnic lab: \d+ packets; the impairment hit nothing; .*; 1 requests refused$"
     yield Case("a lab sums up what happened", lab, 30, True, lambda output: (
