@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Writes JSON (RFC 8259) into a string, in the order of the calls. Who calls closes what he opens,
+// Writes JSON (RFC 8259) into a string, in the order of the calls. The caller closes what he opens,
 // and names members in objects only: nothing of this is checked. Bytes of strings that are no
 // printable ASCII are escaped, so that the text is ASCII whatever programs call themselves; so is
 // '<', by which a text inside a page of HTML would end its script. One thread.

@@ -13,8 +13,8 @@
 namespace hostnic::cli {
 
 // Moves this process, which must have one thread, into network, mount and UTS namespaces of its
-// own. Who may not do that gets a user namespace first, in which the user is who he is and may do
-// anything that concerns these. Returns whether one was made; an error says what forbids it, and
+// own. A user who may not do that gets a user namespace first, in which he is who he is and may
+// do anything that concerns these. Returns whether one was made; an error says what forbids it, and
 // what to do.
 Expected<bool, std::string> enter_lab_namespaces();
 

@@ -8,8 +8,8 @@
 //   either:  disconnect -> DREQ, or DREP in answer to the peer's DREQ; kDisconnected
 //   datagrams: resolve -> SIDR_REQ ... SIDR_REP -> kSidrReply; kSidrRequest, answer
 //
-// What waits for an answer is repeated: soon at first, in case it was lost, and then ever less
-// often, until the peer has had the time that the standard gives it. Who asks again what has been
+// A message that waits for an answer is repeated: soon at first, in case it was lost, and then ever
+// less often, until the peer has had the time that the standard gives it. A question that has been
 // answered gets the same answer for a while after the end.
 #pragma once
 

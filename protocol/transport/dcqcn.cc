@@ -104,7 +104,7 @@ void DcqcnLimiter::advance(TimeNs now_ns) {
   bucket_.settle(now_ns, rate_.kbps());
 }
 
-// Who waits looks again when the rate has grown: at the least rate a packet takes so long that it
+// A waiter looks again when the rate has grown: at the least rate a packet takes so long that it
 // would be the line rate by then, and all who met congestion together would come back at that.
 TimeNs DcqcnLimiter::wake_ns() const {
   if (!bucket_.owes()) return bucket_.settled_ns() + kIdleNs;

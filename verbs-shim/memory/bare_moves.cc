@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Bare mremap and munmap of pages of the mirror. For the kernel these are pages of a shared file;
-// the program has private memory there. Who moves them waits in the kernel until an event of a
-// userfaultfd has been read: the thread that reads it gives the program what it would have then.
+// the program has private memory there. A thread that moves them waits in the kernel until an event
+// of a userfaultfd has been read: its reader gives the program what it would have then.
 // Memory that has moved leaves the mirror, as with the C library's mremap; what the kernel shows of
 // the file beyond it, or at its old place (MREMAP_DONTUNMAP), becomes zeros of the program's own.
 #include <linux/userfaultfd.h>

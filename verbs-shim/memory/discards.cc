@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Discards (MADV_DONTNEED) of pages of the mirror. For the kernel these are pages of a file, which
-// it leaves as they are; the program has private memory there, and relies on zeros. Who discards,
-// by whatever way, waits in the kernel until an event of a userfaultfd has been read: the thread
-// that reads it makes the pages zeros before.
+// it leaves as they are; the program has private memory there, and relies on zeros. A thread that
+// discards, by whatever way, waits in the kernel until an event of a userfaultfd has been read: its
+// reader makes the pages zeros before.
 #include <algorithm>
 #include <mutex>
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Lets the pages of large memory get into the mirror late: the private pages move aside at once, by
 // their page tables, the mirror's empty mapping takes their place, and each slice of 2 MiB is
-// copied when somebody touches it, when hostnicd asks for it, or by and by. Who touches a slice
-// before waits, in a system call as well: for full userfaultfd only.
+// copied when somebody touches it, when hostnicd asks for it, or by and by. A thread that touches
+// a slice before waits, in a system call as well: for full userfaultfd only.
 //
 // One thread of its own does all the copying, so that no slice is copied twice. It takes no lock,
 // allocates nothing, and touches nothing but pages that lie aside. Its userfaultfd is in a
@@ -158,8 +158,8 @@ class LateFill {
   AsideTable asides_;
   PagePassage passage_;
 
-  // The order that the thread is to carry out, and its result. Who orders touches the bell, a
-  // missing page, and waits in the kernel until the thread has put a page there.
+  // The order that the thread is to carry out, and its result. A thread that orders touches the
+  // bell, a missing page, and waits in the kernel until the thread has put a page there.
   uint64_t bell_ = 0;
   std::atomic<uint64_t> ordered_{0}, done_{0};  // orders are numbered
   Command command_ = Command::kFill;

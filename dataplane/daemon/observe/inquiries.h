@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Questions between hostnicds about connections that fail or wait: those of this one, their answers
-// and what the network says meanwhile, and the answers to others'. Who asks never waits: it is told
-// that the host is being asked, and comes again; each time it comes, what is due is sent. A host
-// that does not know the question, or is not there, is given up (inquiry_book.h).
+// and what the network says meanwhile, and the answers to others'. An asker never waits: it is
+// told that the host is being asked, and comes again; each time it comes, what is due is sent. A
+// host that does not know the question, or is not there, is given up (inquiry_book.h).
 //
 // The members may be called by any thread but an lcore; receive() by the control thread.
 #pragma once

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // DPDK's trace points for what happens to messages (dataplane/nic/qp/message_tap.h), and the memory
-// that they write to. Who reads traces goes by the names of points and fields: they are listed in
+// that they write to. Readers of traces go by the names of points and fields: they are listed in
 // docs/operate.md.
 #pragma once
 

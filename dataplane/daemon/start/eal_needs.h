@@ -31,8 +31,8 @@ Expected<RuntimeDirectory, std::string> choose_runtime_directory(const char* usu
                                                                  const char* otherwise);
 
 // The turn to count free huge pages and to take them: while one hostnicd has it, the others of the
-// machine wait, so that no two take the same pages for theirs. It ends with the object. Who waits
-// in vain, because somebody keeps it, goes on after `patience` without it.
+// machine wait, so that no two take the same pages for theirs. It ends with the object. A
+// hostnicd that waits in vain, because somebody keeps it, goes on after `patience` without it.
 class HugePageTurn {
  public:
   explicit HugePageTurn(std::chrono::milliseconds patience = std::chrono::seconds(10));

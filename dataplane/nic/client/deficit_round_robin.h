@@ -57,8 +57,8 @@ class SendShare {
     else if (spent())
       left_bytes_ += kQuantumBytes;
   }
-  // A turn ends. Who waits for nothing keeps nothing, but what it has taken too much is not
-  // forgotten.
+  // A turn ends. A client that waits for nothing keeps nothing, but what it has taken too much is
+  // not forgotten.
   void end_turn(bool sole, bool waits) {
     if (sole)
       left_bytes_ = 0;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Who has which MAC address on an Ethernet port: a bounded ARP table (RFC 826). Pure bookkeeping;
+// The MAC addresses of an Ethernet port's hosts: a bounded ARP table (RFC 826). Pure bookkeeping;
 // packets and time come in.
 //
 // Addresses are looked for in somebody's name, a client's mostly. Nobody can keep others from

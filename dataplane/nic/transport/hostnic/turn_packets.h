@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What packets of bundles are for a turn's budget: they cost little but their bytes' copy.
+// A bundled packet's share of a turn's budget: it costs little but the copy of its bytes.
 #pragma once
 
 #include <cstdint>
