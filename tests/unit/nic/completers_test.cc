@@ -7,8 +7,8 @@
 #include <memory>
 
 #include "dataplane/nic/nic_core.h"
-#include "dataplane/nic/transport/hostnic/requester.h"
-#include "dataplane/nic/transport/roce/requester.h"
+#include "dataplane/nic/transport/hostnic/completer.h"
+#include "dataplane/nic/transport/roce/completer.h"
 #include "protocol/wire/bytes.h"
 #include "tests/unit/nic/ports_fixture.h"
 
@@ -46,7 +46,7 @@ class Completers : public Ports {
             .messages = nic_.messages};
   }
   // A WRITE of so many packets has left.
-  void send(RoceRequester& completer, uint32_t packets) {
+  void send(RoceCompleter& completer, uint32_t packets) {
     for (uint32_t i = 0; i < packets; ++i) {
       wire::Packet p;
       p.psn = qp_.transmitted;
@@ -73,7 +73,7 @@ class Completers : public Ports {
 };
 
 TEST_F(Completers, AnAcknowledgementOfTheStandardsCountsForAllBefore) {
-  RoceRequester completer(services());
+  RoceCompleter completer(services());
   send(completer, 4);
   EXPECT_EQ(status_.transmitted_psn, (kFirst + 4).value());
   completer.receive_ack(qp_, acknowledgement(kFirst + 2, wire::AckKind::kAck));
@@ -85,7 +85,7 @@ TEST_F(Completers, AnAcknowledgementOfTheStandardsCountsForAllBefore) {
 }
 
 TEST_F(Completers, ImpossibleAcknowledgementsChangeNothing) {
-  RoceRequester completer(services());
+  RoceCompleter completer(services());
   send(completer, 2);
   for (const uint32_t psn : {2u, 1000u, 0x7fffffu, 0xfffffdu})
     completer.receive_ack(qp_, acknowledgement(kFirst + psn, wire::AckKind::kAck));
@@ -95,7 +95,7 @@ TEST_F(Completers, ImpossibleAcknowledgementsChangeNothing) {
 }
 
 TEST_F(Completers, ANakAcknowledgesWhatIsBeforeIt) {
-  RoceRequester completer(services());
+  RoceCompleter completer(services());
   send(completer, 4);
   completer.receive_ack(qp_, acknowledgement(kFirst + 2, wire::AckKind::kRnrNak, 7));
   EXPECT_EQ(status_.una_psn, (kFirst + 2).value());
@@ -107,7 +107,7 @@ TEST_F(Completers, ANakAcknowledgesWhatIsBeforeIt) {
 }
 
 TEST_F(Completers, AnAcknowledgementBehindAReadsAnswerSaysThatItIsLost) {
-  RoceRequester completer(services());
+  RoceCompleter completer(services());
   wire::Packet p;
   p.psn = kFirst;
   SendDescriptor read{};
@@ -126,7 +126,7 @@ TEST_F(Completers, AnAcknowledgementBehindAReadsAnswerSaysThatItIsLost) {
 }
 
 TEST_F(Completers, AFailureBehindWhatIsAcknowledgedIsNone) {
-  RoceRequester completer(services());
+  RoceCompleter completer(services());
   send(completer, 2);
   status_.acknowledged_psn = (kFirst + 1).value();
   completer.fail_send(qp_, kFirst, LocalError::kProtection);
@@ -156,7 +156,7 @@ class NativeCompleter : public Completers {
   }
 
   AdvanceList advance_list_{16};
-  Requester completer_{services(), advance_list_};
+  Completer completer_{services(), advance_list_};
 };
 
 TEST_F(NativeCompleter, TheNewestBaseWins) {

@@ -38,7 +38,7 @@ inline bool HostnicTransport::receive_bundle(Dispatch& dispatch, rte_mbuf* bundl
   const uint32_t packets = 1u + payload.packets_behind;
   uint32_t taken = 0;
   if (answer) {
-    taken = requester_.receive_response_bundle(*qp, first, whole, payload, bytes);
+    taken = completer_.receive_response_bundle(*qp, first, whole, payload, bytes);
   } else if (first.payload_bytes == qp->mtu_bytes) {
     taken = responder_.take_in_order(*qp, whole, bytes, packets)
                 ? packets
@@ -110,7 +110,7 @@ inline bool HostnicTransport::receive_acks(Dispatch& dispatch, rte_mbuf* bundle)
     ack.src_port = other.src_port;
     ack.src_qpn = other.src_qpn;
     if (likely(qp != nullptr && takes_from(*qp, ack, /*answer=*/true))) {
-      requester_.receive_ack(*qp, other.sack, ack.aeth, nullptr);
+      completer_.receive_ack(*qp, other.sack, ack.aeth, nullptr);
     } else {
       other.apply_to(ack);
       dispatch.dispatch_single(ack, bundle);

@@ -17,8 +17,8 @@ HostnicTransport::HostnicTransport(const TransportServices& nic)
       reads_(nic),
       time_wait_(nic.egress, acks_, nic.counters, nic.now),
       responder_(nic, acks_, reads_, advance_list_),
-      requester_(nic, advance_list_),
-      sender_(nic, requester_) {}
+      completer_(nic, advance_list_),
+      sender_(nic, completer_) {}
 
 uint32_t HostnicTransport::begin_turn() {
   return advance_list_.for_each([this](QpContext& qp) {
@@ -32,8 +32,8 @@ uint32_t HostnicTransport::begin_turn() {
     }
     if (qp.responses.window.expected_received()) {
       const Psn before = qp.responses.window.expected();
-      requester_.advance(qp);
-      requester_.report_responses(qp);
+      completer_.advance(qp);
+      completer_.report_responses(qp);
       advanced |= qp.responses.window.expected() != before;
     }
     return advanced;

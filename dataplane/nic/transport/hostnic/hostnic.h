@@ -23,9 +23,9 @@
 #include "dataplane/nic/settings.h"
 #include "dataplane/nic/transport/advance_list.h"
 #include "dataplane/nic/transport/hostnic/acknowledge.h"
+#include "dataplane/nic/transport/hostnic/completer.h"
 #include "dataplane/nic/transport/hostnic/read_service.h"
 #include "dataplane/nic/transport/hostnic/request_sender.h"
-#include "dataplane/nic/transport/hostnic/requester.h"
 #include "dataplane/nic/transport/hostnic/responder.h"
 #include "dataplane/nic/transport/hostnic/time_wait.h"
 #include "dataplane/nic/transport/transport.h"
@@ -45,7 +45,7 @@ class HostnicTransport : public TransportDefaults {
   }
   [[gnu::always_inline]] bool receive(QpContext& qp, const wire::Packet& p, rte_mbuf* packet) {
     if (p.opcode == wire::Opcode::kAck) {
-      requester_.receive_ack(qp, p.sack, p.aeth, p.sack_words);
+      completer_.receive_ack(qp, p.sack, p.aeth, p.sack_words);
       return false;
     }
     ClientList::state_of(*qp.client).data_arrived = true;
@@ -55,7 +55,7 @@ class HostnicTransport : public TransportDefaults {
   // Takes a packet with a PSN.
   [[gnu::always_inline]] void follow(QpContext& qp, const wire::Packet& p, rte_mbuf* packet) {
     if (is_answer(p.opcode)) {
-      requester_.receive_response(qp, p, packet);
+      completer_.receive_response(qp, p, packet);
     } else {
       responder_.receive(qp, p, packet);
     }
@@ -67,7 +67,7 @@ class HostnicTransport : public TransportDefaults {
   // comes of it (rule 18).
   void note_lost(QpContext& qp, const wire::Packet& p, rte_mbuf* packet) {
     if (takes_from(qp, p, /*answer=*/true))
-      requester_.note_response(qp, p, *external_payload(packet));
+      completer_.note_response(qp, p, *external_payload(packet));
   }
   bool answer_stray(const wire::Packet& p) { return time_wait_.answer(p); }
   static std::optional<Psn> expected_psn(const QpContext& qp, const wire::Packet& p) {
@@ -77,7 +77,7 @@ class HostnicTransport : public TransportDefaults {
 
   // -- What leaves.
   bool start(QpContext& qp, const SendDescriptor& d) {
-    if (is_read_or_atomic(d.op)) requester_.begin_pull(qp, d);
+    if (is_read_or_atomic(d.op)) completer_.begin_pull(qp, d);
     return true;
   }
   uint32_t send_from_queue(ClientState& client, DescriptorQueue& queue, uint32_t budget) {
@@ -139,7 +139,7 @@ class HostnicTransport : public TransportDefaults {
   ReadService reads_;
   TimeWait time_wait_;
   Responder responder_;
-  Requester requester_;
+  Completer completer_;
   RequestSender sender_;
 };
 static_assert(NicTransport<HostnicTransport>);

@@ -73,8 +73,8 @@ uint32_t RequestSender::send_read_requests(ClientState& client, DescriptorQueue&
         !egress_.has_room(qp->peer))
       break;
     if (!add_read_request(*qp, bundle, d)) break;
-    requester_.begin_pull(*qp, d);
-    requester_.note_transmitted(*qp,
+    completer_.begin_pull(*qp, d);
+    completer_.note_transmitted(*qp,
                                 Transmitted{Psn(d.psn), static_cast<uint8_t>(d.attempt & 3),
                                             (d.flags & kSendAckRequest) != 0},
                                 1, RepeatCause::kNone);

@@ -70,11 +70,11 @@ bool RequestSender::send_one(QpContext& qp, SendProgress& progress, bool& blocke
   const Leaving leaving = packetizer_.send(qp, progress, p, is_resolved);
   if (leaving != Leaving::kLeft) {
     blocked = leaving == Leaving::kBlocked;
-    if (!blocked && !Requester::is_acknowledged(qp, p.psn))
-      requester_.fail_send(qp, p.psn, progress.error);
+    if (!blocked && !Completer::is_acknowledged(qp, p.psn))
+      completer_.fail_send(qp, p.psn, progress.error);
     return false;
   }
-  requester_.note_transmitted(qp, p, 1, repeat_cause_of(progress.descriptor));
+  completer_.note_transmitted(qp, p, 1, repeat_cause_of(progress.descriptor));
   return Packetizer::note_progress(progress, 1, p.payload_bytes);
 }
 
@@ -117,7 +117,7 @@ uint32_t RequestSender::send_train(QpContext& qp, SendProgress& progress,
   if (!egress_.emit_train(qp.peer, qp.request_flow, p, {payload, region, qp.packets.count()}, count,
                           flags_for(d)))
     return 0;
-  requester_.note_transmitted(qp, p, count, repeat_cause_of(d));
+  completer_.note_transmitted(qp, p, count, repeat_cause_of(d));
   progress.sge_offset += count << mtu_shift;
   Packetizer::note_progress(progress, count, count << mtu_shift);
   return count;
@@ -156,7 +156,7 @@ uint32_t RequestSender::send_bundle(QpContext& qp, SendProgress& progress,
   if (!egress_.emit_bundle(qp.peer, qp.request_flow, first, count - 1, end,
                            {payload, region, qp.packets.count()}, flags_for(d)))
     return 0;
-  requester_.note_transmitted(qp, {first.psn + (count - 1), first.attempt, end.ack_request}, count,
+  completer_.note_transmitted(qp, {first.psn + (count - 1), first.attempt, end.ack_request}, count,
                               repeat_cause_of(d));
   progress.sge_offset += bytes;
   progress.active = Packetizer::note_progress(progress, count, bytes);

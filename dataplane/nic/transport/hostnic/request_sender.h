@@ -15,7 +15,7 @@
 #include "dataplane/nic/packet/request_bundle.h"
 #include "dataplane/nic/qp/qp_directory.h"
 #include "dataplane/nic/settings.h"
-#include "dataplane/nic/transport/hostnic/requester.h"
+#include "dataplane/nic/transport/hostnic/completer.h"
 #include "dataplane/nic/transport/packetizer.h"
 #include "dataplane/nic/transport/transport_services.h"
 
@@ -23,13 +23,13 @@ namespace hostnic {
 
 class RequestSender {
  public:
-  RequestSender(const TransportServices& nic, Requester& requester)
+  RequestSender(const TransportServices& nic, Completer& completer)
       : settings_(nic.settings),
         qps_(nic.qps),
         egress_(nic.egress),
         placement_(nic.placement),
         packetizer_(nic.packetizer),
-        requester_(requester),
+        completer_(completer),
         counters_(nic.counters) {}
 
   // -- Descriptors that are still in the queue, which is not empty. Their client is charged for
@@ -68,7 +68,7 @@ class RequestSender {
   Egress& egress_;
   Placement& placement_;
   Packetizer& packetizer_;
-  Requester& requester_;
+  Completer& completer_;
   Counters& counters_;
 };
 

@@ -182,13 +182,13 @@ struct RequestSender::SinglePacketRun {
     queue.pop(1u + d.extra_elements);
     last = {Psn(d.psn), static_cast<uint8_t>(d.attempt & 3), (d.flags & kSendAckRequest) != 0};
     to_tell = !last.ack_request;
-    if (!to_tell) requester_.note_transmitted(*qp, last, 1, RepeatCause::kNone);
+    if (!to_tell) completer_.note_transmitted(*qp, last, 1, RepeatCause::kNone);
     if (queue.empty() || queue.qpn_behind_front(0) != qpn) break;
     d = queue.front();
     if (d.op != op || d.length_bytes != length_bytes || !is_single_packet(d, queue.waiting() - 1))
       break;
   }
-  if (to_tell) requester_.note_transmitted(*qp, last, 1, RepeatCause::kNone);
+  if (to_tell) completer_.note_transmitted(*qp, last, 1, RepeatCause::kNone);
   client.share.charge(done, done * length_bytes);
   qp->request_bytes += uint64_t{done} * length_bytes;
   return done;

@@ -63,25 +63,25 @@ RoceTransport::RoceTransport(const TransportServices& nic)
       advance_list_(nic.settings.nic_qps),
       answers_(nic),
       responder_(nic, answers_, advance_list_),
-      requester_(nic) {}
+      completer_(nic) {}
 
 bool RoceTransport::receive(QpContext& qp, const wire::Packet& p, rte_mbuf* packet) {
   if (qp.roce == nullptr) return false;
   if (p.opcode == Opcode::kCnp) {
-    requester_.receive_congestion_notification(qp);
+    completer_.receive_congestion_notification(qp);
     answers_.slow_down(qp);
     return false;
   }
   if (p.opcode == Opcode::kRcAck) {
     qp.heard_ns = now_;
-    requester_.receive_ack(qp, p);
+    completer_.receive_ack(qp, p);
     return false;
   }
   if (congestion_experienced(p)) [[unlikely]]
     note_congestion(qp);
   if (wire::is_response(p.opcode)) {
     qp.heard_ns = now_;
-    requester_.receive_answer(qp, p, packet);
+    completer_.receive_answer(qp, p, packet);
   } else {
     responder_.receive(qp, p, packet);
   }
@@ -116,10 +116,10 @@ bool RoceTransport::send_one(QpContext& qp, SendProgress& progress, bool& blocke
   const Leaving leaving = packetizer_.send(qp, progress, p, is_resolved);
   if (leaving != Leaving::kLeft) {
     blocked = leaving == Leaving::kBlocked;
-    if (!blocked) requester_.fail_send(qp, p.psn, progress.error);
+    if (!blocked) completer_.fail_send(qp, p.psn, progress.error);
     return false;
   }
-  requester_.note_transmitted(qp, d, p);
+  completer_.note_transmitted(qp, d, p);
   return Packetizer::note_progress(progress, 1, p.payload_bytes);
 }
 

@@ -20,7 +20,7 @@
 #include "dataplane/nic/transport/advance_list.h"
 #include "dataplane/nic/transport/packetizer.h"
 #include "dataplane/nic/transport/roce/answers.h"
-#include "dataplane/nic/transport/roce/requester.h"
+#include "dataplane/nic/transport/roce/completer.h"
 #include "dataplane/nic/transport/roce/responder.h"
 #include "dataplane/nic/transport/transport.h"
 #include "dataplane/nic/transport/transport_services.h"
@@ -42,7 +42,7 @@ class RoceTransport : public TransportDefaults {
   // Any range of a queue pair's PSNs may come again: the driver knows the order.
   bool start(QpContext& qp, const SendDescriptor& d) {
     if (qp.roce == nullptr || d.op == SendOp::kCreditNotify) return false;
-    if ((d.flags & kSendRateChanged) != 0) requester_.count_rate_changes(qp);
+    if ((d.flags & kSendRateChanged) != 0) completer_.count_rate_changes(qp);
     return true;
   }
   bool send_one(QpContext& qp, SendProgress& progress, bool& blocked);
@@ -82,7 +82,7 @@ class RoceTransport : public TransportDefaults {
   AdvanceList advance_list_;
   RoceAnswers answers_;
   RoceResponder responder_;
-  RoceRequester requester_;
+  RoceCompleter completer_;
 };
 static_assert(NicTransport<RoceTransport>);
 

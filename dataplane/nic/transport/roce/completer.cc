@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "dataplane/nic/transport/roce/requester.h"
+#include "dataplane/nic/transport/roce/completer.h"
 
 #include <algorithm>
 #include <array>
@@ -36,7 +36,7 @@ Psn next_answer(const QpContext& qp, const RoceRequest& request) {
 // Returns the oldest PSN that is not acknowledged when everything before `end` is, as far as that
 // can be: an acknowledgement of what is behind an answer that has not come says that the answer was
 // sent, and so that it is lost.
-Psn RoceRequester::acknowledge(QpContext& qp, Psn end, bool& gap) {
+Psn RoceCompleter::acknowledge(QpContext& qp, Psn end, bool& gap) {
   RoceConnection& connection = *qp.roce;
   if (connection.requests.empty()) return end;
   const RoceRequest& oldest = connection.requests.front();
@@ -45,7 +45,7 @@ Psn RoceRequester::acknowledge(QpContext& qp, Psn end, bool& gap) {
 }
 
 // Tells the driver what is acknowledged, and of a NAK that is about the first PSN that is not.
-void RoceRequester::report(QpContext& qp, Psn una, uint32_t nak) {
+void RoceCompleter::report(QpContext& qp, Psn una, uint32_t nak) {
   QpStatus& status = *qp.status;
   QpStatusUpdate update(status);
   const bool progress = distance(qp.una, una) > 0;
@@ -69,7 +69,7 @@ void RoceRequester::report(QpContext& qp, Psn una, uint32_t nak) {
   reports_.add(qp);
 }
 
-void RoceRequester::receive_ack(QpContext& qp, const wire::Packet& p) {
+void RoceCompleter::receive_ack(QpContext& qp, const wire::Packet& p) {
   counters_.add(Counter::acks_received);
   const bool is_nak = p.aeth.kind != AckKind::kAck;
   // A NAK names the PSN that was refused, and acknowledges those before it.
@@ -87,7 +87,7 @@ void RoceRequester::receive_ack(QpContext& qp, const wire::Packet& p) {
   report(qp, una, nak);
 }
 
-void RoceRequester::receive_answer(QpContext& qp, const wire::Packet& p, rte_mbuf* packet) {
+void RoceCompleter::receive_answer(QpContext& qp, const wire::Packet& p, rte_mbuf* packet) {
   counters_.add(Counter::acks_received);
   if (distance(qp.una, p.psn) < 0 || distance(p.psn, qp.transmitted) <= 0) {
     counters_.add(Counter::duplicate_request);
@@ -122,7 +122,7 @@ void RoceRequester::receive_answer(QpContext& qp, const wire::Packet& p, rte_mbu
 
 // Places an answer. Which of First, Middle, Last and Only it is depends on how its READ was asked
 // for, perhaps more than once; its PSN says which bytes it must have.
-LocalError RoceRequester::place(QpContext& qp, const wire::Packet& p, const RoceRequest& request,
+LocalError RoceCompleter::place(QpContext& qp, const wire::Packet& p, const RoceRequest& request,
                                 std::span<const std::byte> payload, bool& not_now) {
   if (qp.read_destination_entries == 0) return LocalError::kProtection;
   const ReadDestination& shared =
@@ -154,7 +154,7 @@ LocalError RoceRequester::place(QpContext& qp, const wire::Packet& p, const Roce
   return place_answer(qp, placement_, place_request, shared, sge_count, offset, payload, not_now);
 }
 
-void RoceRequester::receive_congestion_notification(QpContext& qp) {
+void RoceCompleter::receive_congestion_notification(QpContext& qp) {
   counters_.add(Counter::cnp_received);
   ++qp.roce->notifications;
   QpStatusUpdate update(*qp.status);
@@ -163,7 +163,7 @@ void RoceRequester::receive_congestion_notification(QpContext& qp) {
 }
 
 // A rate is cut once for each notification at most, and recovers once from each cut.
-void RoceRequester::count_rate_changes(QpContext& qp) {
+void RoceCompleter::count_rate_changes(QpContext& qp) {
   RoceConnection& c = *qp.roce;
   const auto count = [this](Counter counter, uint32_t now, uint32_t& counted) {
     if (now <= counted) return;
@@ -177,7 +177,7 @@ void RoceRequester::count_rate_changes(QpContext& qp) {
 }
 
 // Remembers a READ or atomic that is asked for the first time, to place its answers.
-void RoceRequester::note_request(QpContext& qp, const SendDescriptor& d, Psn psn) {
+void RoceCompleter::note_request(QpContext& qp, const SendDescriptor& d, Psn psn) {
   auto& requests = qp.roce->requests;
   const bool known =
       !requests.empty() && serial_distance(requests.back().read_number, d.recv_sn) <= 0;
@@ -194,7 +194,7 @@ void RoceRequester::note_request(QpContext& qp, const SendDescriptor& d, Psn psn
   if (!known && !requests.full() && !answered) requests.push(request);
 }
 
-void RoceRequester::note_transmitted(QpContext& qp, const SendDescriptor& d,
+void RoceCompleter::note_transmitted(QpContext& qp, const SendDescriptor& d,
                                      const wire::Packet& p) {
   uint32_t psns = 1;
   if (is_read_or_atomic(d.op)) {
@@ -210,7 +210,7 @@ void RoceRequester::note_transmitted(QpContext& qp, const SendDescriptor& d,
   qp.status->transmitted_psn.store(next.value(), std::memory_order_release);
 }
 
-void RoceRequester::fail_send(QpContext& qp, Psn psn, LocalError error) {
+void RoceCompleter::fail_send(QpContext& qp, Psn psn, LocalError error) {
   if (before(psn, Psn(qp.status->acknowledged_psn.load(std::memory_order_acquire)))) return;
   reports_.fail_send(qp, psn, error);
 }

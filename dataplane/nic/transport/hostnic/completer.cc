@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "dataplane/nic/transport/hostnic/requester.h"
+#include "dataplane/nic/transport/hostnic/completer.h"
 
 #include <algorithm>
 #include <bit>
@@ -17,7 +17,7 @@ using Place = ReceiveWindow::Place;
 
 }  // namespace
 
-[[gnu::always_inline]] inline void Requester::note_echo(QpContext& qp, const wire::Sack& sack) {
+[[gnu::always_inline]] inline void Completer::note_echo(QpContext& qp, const wire::Sack& sack) {
   QpStatus& status = *qp.status;
   status.echo_psn = sack.echo_psn.value();
   status.echo_attempt = sack.echo_attempt;
@@ -45,7 +45,7 @@ using Place = ReceiveWindow::Place;
 
 // Forgets the stamps of a pull that is sent again: its request looks like the one before, and
 // whichever an ACK answers, the time since the first is no round trip.
-[[gnu::noinline]] void Requester::forget_stamps(QpContext& qp, Transmitted again) {
+[[gnu::noinline]] void Completer::forget_stamps(QpContext& qp, Transmitted again) {
   for (QpContext::SendStamp& stamp : qp.stamps) {
     if (!stamp.used() || stamp.psn() != again.psn || stamp.attempt() != again.attempt) continue;
     stamp = {};
@@ -55,7 +55,7 @@ using Place = ReceiveWindow::Place;
 
 // Takes an ACK (rules 21 and 22): the newest una wins, bits are OR-ed, a NAK stays until una passes
 // it. Impossible ACKs change nothing.
-void Requester::receive_ack(QpContext& qp, const wire::Sack& sack, wire::Aeth aeth,
+void Completer::receive_ack(QpContext& qp, const wire::Sack& sack, wire::Aeth aeth,
                             const std::byte* sack_words) {
   counters_.add(Counter::acks_received);
   const int32_t progress = distance(qp.una, sack.base);
@@ -103,7 +103,7 @@ void Requester::receive_ack(QpContext& qp, const wire::Sack& sack, wire::Aeth ae
 
 // Adds the bits to the bitmap; those at or beyond what was transmitted can't be true and are
 // ignored.
-void Requester::merge_sack_word(QpContext& qp, std::array<uint64_t, kBitmapWords>& sack, Psn first,
+void Completer::merge_sack_word(QpContext& qp, std::array<uint64_t, kBitmapWords>& sack, Psn first,
                                 uint64_t bits) {
   const int32_t outstanding = distance(first, qp.transmitted);
   if (outstanding <= 0) return;
@@ -125,7 +125,7 @@ static bool answers_epoch_before(const QpContext& qp, const wire::Packet& p) {
          before(p.psn, qp.epoch_keep_until);
 }
 
-[[gnu::always_inline]] inline void Requester::take_response(QpContext& qp, const wire::Packet& p,
+[[gnu::always_inline]] inline void Completer::take_response(QpContext& qp, const wire::Packet& p,
                                                             rte_mbuf* packet) {
   if (p.response_epoch != qp.epoch && !answers_epoch_before(qp, p)) {
     counters_.add(Counter::stale_epoch);
@@ -178,14 +178,14 @@ static bool answers_epoch_before(const QpContext& qp, const wire::Packet& p) {
   report_responses(qp);
 }
 
-void Requester::receive_response(QpContext& qp, const wire::Packet& p, rte_mbuf* packet) {
+void Completer::receive_response(QpContext& qp, const wire::Packet& p, rte_mbuf* packet) {
   take_response(qp, p, packet);
   if (is_noted_when_read(packet)) note_response(qp, p, *external_payload(packet));
 }
 
 // An answer that is missing still will be asked for again, and has to say then what it says now
 // (rule 18).
-void Requester::note_response(QpContext& qp, const wire::Packet& p,
+void Completer::note_response(QpContext& qp, const wire::Packet& p,
                               const ExternalPayload& payload) {
   if (p.response_epoch != qp.epoch) return;
   const Place where = qp.responses.window.classify(p.psn);
@@ -200,13 +200,13 @@ void Requester::note_response(QpContext& qp, const wire::Packet& p,
 // The peer can't say again what it said the first time, and has read for later READs since: the
 // driver has to pull in a new epoch (rule 18). Here a missing answer was refused; refusals of
 // others are echoes of pulls that the network has repeated.
-void Requester::take_refusal(QpContext& qp, const wire::Packet& p) {
+void Completer::take_refusal(QpContext& qp, const wire::Packet& p) {
   if (p.response_epoch != qp.epoch) return;
   qp.epoch_refused = true;
   report_responses(qp);
 }
 
-void Requester::fail_response(QpContext& qp, const wire::Packet& p, LocalError error) {
+void Completer::fail_response(QpContext& qp, const wire::Packet& p, LocalError error) {
   QpStatusUpdate update(*qp.status);
   qp.status->response_error = static_cast<uint32_t>(error);
   qp.status->response_error_read = p.reth.key;
@@ -226,7 +226,7 @@ static bool is_part_of_read(const QpContext& qp, const wire::Packet& p, uint32_t
 }
 
 // Places answers of one READ, one behind the other; `p` has the headers of the first.
-LocalError Requester::place_response(QpContext& qp, const wire::Packet& p, const Answers& answers,
+LocalError Completer::place_response(QpContext& qp, const wire::Packet& p, const Answers& answers,
                                      ResponseMiss& miss) {
   if (qp.read_destination_entries == 0) return LocalError::kProtection;
   const ReadDestination& shared =
@@ -253,7 +253,7 @@ LocalError Requester::place_response(QpContext& qp, const wire::Packet& p, const
   return error;
 }
 
-void Requester::advance(QpContext& qp) {
+void Completer::advance(QpContext& qp) {
   ReceiveSpace& space = qp.responses;
   uint32_t budget = kAdvanceBudget;
   while (space.window.expected_received()) {
@@ -279,7 +279,7 @@ void Requester::advance(QpContext& qp) {
 }
 
 // Makes the response window visible to the driver.
-void Requester::report_responses(QpContext& qp) {
+void Completer::report_responses(QpContext& qp) {
   qp.responses_changed = true;
   qp.heard_ns = now_;
   reports_.add(qp);
@@ -287,13 +287,13 @@ void Requester::report_responses(QpContext& qp) {
 
 // Begins the epoch of a READ or atomic that leaves, if it is newer. Older ones do not count: the
 // rings overtake each other, and an older descriptor's answers are simply stale.
-void Requester::begin_pull(QpContext& qp, const SendDescriptor& d) {
+void Completer::begin_pull(QpContext& qp, const SendDescriptor& d) {
   if (static_cast<int8_t>(d.epoch - qp.epoch) > 0) start_epoch(qp, d.epoch, Psn(d.keep_until_psn));
 }
 
 // The driver pulls again from `keep_until` on: what later READs have received so far may be older
 // than what is now pulled, and counts as not received (rule 18, READs stay ordered).
-void Requester::start_epoch(QpContext& qp, uint8_t epoch, Psn keep_until) {
+void Completer::start_epoch(QpContext& qp, uint8_t epoch, Psn keep_until) {
   ReceiveSpace& space = qp.responses;
   const uint32_t window = space.window.window();
   for (uint32_t i = 0; i < window && space.reorder_slots != nullptr; ++i) {
@@ -310,7 +310,7 @@ void Requester::start_epoch(QpContext& qp, uint8_t epoch, Psn keep_until) {
   report_responses(qp);
 }
 
-uint32_t Requester::receive_response_bundle(QpContext& qp, const wire::Packet& first,
+uint32_t Completer::receive_response_bundle(QpContext& qp, const wire::Packet& first,
                                             const wire::Packet& whole,
                                             const ExternalPayload& payload,
                                             std::span<const std::byte> bytes) {
@@ -339,7 +339,7 @@ uint32_t Requester::receive_response_bundle(QpContext& qp, const wire::Packet& f
 
 // Takes answers ahead of the expected one, except for a READ's last one: that one waits in the
 // reorder buffer (rule 10, tails wait).
-uint32_t Requester::take_responses_ahead(QpContext& qp, wire::Packet p,
+uint32_t Completer::take_responses_ahead(QpContext& qp, wire::Packet p,
                                          std::span<const std::byte> bytes, uint32_t packets) {
   ReceiveWindow& window = qp.responses.window;
   if (!window.misses_all(p.psn, packets)) return 0;
@@ -360,11 +360,11 @@ uint32_t Requester::take_responses_ahead(QpContext& qp, wire::Packet p,
 // Whether the driver knows that the peer has the request's packet: the work request may be complete
 // then, and its memory deregistered, while a repetition that turned out to be needless still waits
 // here. The driver's word counts, and not the NIC's own: answers acknowledge, too.
-bool Requester::is_acknowledged(const QpContext& qp, Psn psn) {
+bool Completer::is_acknowledged(const QpContext& qp, Psn psn) {
   return before(psn, Psn(qp.status->acknowledged_psn.load(std::memory_order_acquire)));
 }
 
-void Requester::fail_send(QpContext& qp, Psn psn, LocalError error) {
+void Completer::fail_send(QpContext& qp, Psn psn, LocalError error) {
   reports_.fail_send(qp, psn, error);
 }
 

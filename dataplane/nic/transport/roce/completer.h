@@ -22,9 +22,9 @@
 
 namespace hostnic {
 
-class RoceRequester {
+class RoceCompleter {
  public:
-  explicit RoceRequester(const TransportServices& nic)
+  explicit RoceCompleter(const TransportServices& nic)
       : placement_(nic.placement), reports_(nic.reports), counters_(nic.counters), now_(nic.now) {}
 
   void receive_ack(QpContext& qp, const wire::Packet& p);

@@ -32,9 +32,9 @@ struct Transmitted {
   bool ack_request = false;
 };
 
-class Requester {
+class Completer {
  public:
-  Requester(const TransportServices& nic, AdvanceList& advance_list)
+  Completer(const TransportServices& nic, AdvanceList& advance_list)
       : settings_(nic.settings),
         placement_(nic.placement),
         reorder_(nic.reorder),
@@ -115,7 +115,7 @@ class Requester {
   const TimeNs& now_;
 };
 
-inline void Requester::note_transmitted(QpContext& qp, Transmitted last, uint32_t packets,
+inline void Completer::note_transmitted(QpContext& qp, Transmitted last, uint32_t packets,
                                         RepeatCause cause) {
   if (unlikely(cause != RepeatCause::kNone))
     qp.note_sent_again(counters_, cause, packets, last.psn, now_);
