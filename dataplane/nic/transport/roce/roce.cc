@@ -58,7 +58,6 @@ RoceTransport::RoceTransport(const TransportServices& nic)
     : settings_(nic.settings),
       egress_(nic.egress),
       packetizer_(nic.packetizer),
-      counters_(nic.counters),
       now_(nic.now),
       advance_list_(nic.settings.nic_qps),
       answers_(nic),

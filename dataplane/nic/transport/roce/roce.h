@@ -77,7 +77,6 @@ class RoceTransport : public TransportDefaults {
   const NicSettings& settings_;
   Egress& egress_;
   Packetizer& packetizer_;
-  Counters& counters_;
   const TimeNs& now_;
   AdvanceList advance_list_;
   RoceAnswers answers_;
