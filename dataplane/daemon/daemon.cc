@@ -243,6 +243,7 @@ DeviceInfo Daemon::device_info(const NicInstance& instance) const {
   const std::vector<GidEntry> gids = instance.gids->entries(settings.mac);
   info.gid_count = static_cast<uint32_t>(gids.size());
   info.gid_table_length = instance.plan.gids == config::Gids::kOne ? 1 : kMaxGids;
+  info.timescale = plan_.timescale;
   std::ranges::copy(gids, info.gids);
   copy_text(info.port, instance.plan.port.empty() ? "virtual wire" : instance.plan.port);
   return info;

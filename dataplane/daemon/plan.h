@@ -33,6 +33,7 @@ struct DaemonPlan {
   uint32_t lcores = 1;  // lcores that serve NICs: NIC k on lcore k mod lcores
   LcoreIdle idle;
   uint64_t seed = 1;
+  uint32_t timescale = 1;  // timeouts pass so many times as fast, up to kMostTimescale
   std::string socket_path;
   uint32_t socket_mode = 0600;
   std::string socket_group;   // empty: our own

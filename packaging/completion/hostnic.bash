@@ -34,7 +34,7 @@ _hostnic_value() {
       COMPREPLY=($(compgen -W "ip= port=" -- "$cur"))
       ;;
     --device) COMPREPLY=($(compgen -W "$(_hostnic_devices "${words[0]}")" -- "$cur")) ;;
-    --hosts | --vendor-err | --fault | --rule | --seeds | --require-rdma | --addresses | --view | --loss | --impair | --lcores | --idle-us | --ready-fd) ;;
+    --hosts | --vendor-err | --fault | --rule | --seeds | --require-rdma | --addresses | --view | --loss | --impair | --timescale | --lcores | --idle-us | --ready-fd) ;;
     --policy) COMPREPLY=($(compgen -W "all selective go-back-n whole-message roce-hold roce" -- "$cur")) ;;
     --op) COMPREPLY=($(compgen -W "write send read" -- "$cur")) ;;
     --study)
@@ -100,7 +100,7 @@ _hostnic() {
       return
       ;;
     lab)
-      options+=" --nics --mtu --loss --impair --seed --config --nic --idle --segmentation --lid"
+      options+=" --nics --mtu --loss --impair --seed --timescale --config --nic --idle --segmentation --lid"
       options+=" --hosts --port --addresses --lcores --socket-mode --socket-group --commands --keep-log -q --quiet -v --verbose"
       options+=" --capture --report --trace-points --summary --fault --seeds --require-rdma --"
       ;;
@@ -144,7 +144,7 @@ _hostnicd() {
   _init_completion -n = || return
   _hostnic_value && return
   local options="-h --help --version --config --nics --nic --socket --socket-mode --socket-group"
-  options+=" --mtu --impair --loss --seed --idle --segmentation --lid --idle-us --lcores"
+  options+=" --mtu --impair --loss --seed --timescale --idle --segmentation --lid --idle-us --lcores"
   options+=" --addresses --sysfs --view --commands --ready-fd --no-prompt --"
   COMPREPLY=($(compgen -W "$options" -- "$cur"))
 } && complete -F _hostnicd hostnicd

@@ -77,6 +77,9 @@ struct GidEntry {
   uint8_t reserved;
 };
 
+// A clock that passes faster than this would have timers that fire before a thread can.
+inline constexpr uint32_t kMostTimescale = 1000;
+
 struct DeviceInfo {
   char name[16];
   uint32_t index;
@@ -101,6 +104,7 @@ struct DeviceInfo {
   char netdev[16];            // the interface that has the NIC's addresses, or is its port
   uint32_t gid_count;         // entries of `gids` that are there
   uint32_t gid_table_length;  // what the device says that it has
+  uint32_t timescale;         // timeouts pass so many times as fast: 1, or up to kMostTimescale
   GidEntry gids[kMaxGids];
   char port[96];  // devargs, for people
 };

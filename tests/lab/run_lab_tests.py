@@ -39,6 +39,7 @@ from simulate_cases import simulate_cases  # noqa: E402
 from summary_cases import summary_cases  # noqa: E402
 from trace_cases import trace_cases  # noqa: E402
 from fault_cases import fault_cases  # noqa: E402
+from timescale_cases import timescale_cases  # noqa: E402
 from stress_cases import STRESS, stress_cases  # noqa: E402
 
 VERIFY = Path("tests/apps/hostnic-verify")
@@ -359,6 +360,7 @@ def main():
     maker.cases += operate_cases(maker)
     maker.cases += trace_cases(maker)
     maker.cases += fault_cases(maker)
+    maker.cases += timescale_cases(maker)
     maker.cases += point_cases(maker)
     maker.cases += prompt_cases(maker)
     maker.cases += simulate_cases(maker)

@@ -76,6 +76,7 @@ struct DriverSettings {
   bool relaxed_ordering = false;               // the NIC's: READs may overtake each other (rule 18)
   uint64_t congestion_allowance_ns = 250'000;  // growth of a round trip that counts as a queue
   uint32_t line_rate_mbps = 0;  // what the port carries; 0: unknown (docs/roce.md, congestion)
+  uint32_t timescale = 1;       // the program's timeouts pass so many times as fast
   uint64_t min_rto_ns = 4'000'000;
   uint64_t min_probe_ns = 500'000;  // time before the tail-loss probe
   // Bytes handed to the NIC and not yet transmitted, per QP: while others send as well, and alone.
@@ -84,6 +85,16 @@ struct DriverSettings {
   uint32_t sole_queued_bytes_limit = 4096 * 1024;
   TrafficCounts* traffic = nullptr;  // what is done with success counts there; null: nowhere
 };
+
+// The settings with all their timeouts so many times as fast. What is shorter than a program's wait
+// for a processor would only repeat packets that nobody has lost, and stays.
+inline DriverSettings with_timescale(DriverSettings settings, uint32_t timescale) {
+  constexpr uint64_t kLeastNs = 200'000;
+  settings.timescale = timescale;
+  settings.min_rto_ns = std::max(settings.min_rto_ns / timescale, kLeastNs);
+  settings.min_probe_ns = std::max(settings.min_probe_ns / timescale, kLeastNs);
+  return settings;
+}
 
 struct SrqInit {
   uint32_t pd = 0;  // protection domain of the memory that its receives name

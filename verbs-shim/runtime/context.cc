@@ -163,6 +163,7 @@ Expected<void, ContextError> Context::map_segment(std::vector<UniqueFd> fds,
   settings.line_rate_mbps = device_.speed_mbps;
   settings.congestion_allowance_ns = uint64_t{device_.congestion_allowance_us} * 1000;
   settings.traffic = claim_use_counts();
+  settings = with_timescale(settings, std::max(device_.timescale, 1u));
   NicLink& link = *this;
   driver_ = std::make_unique<Driver>(link, p.segment, settings);
   if (driver_->error() != 0) {

@@ -56,6 +56,7 @@ CmAgent::CmAgent(Daemon& daemon, int epoll_fd, Taker others)
     CmNic nic;
     nic.instance = &instance;
     nic.index = index++;
+    nic.timescale = daemon_.plan().timescale;
     nic.queue = std::make_unique<ManagementQueue>();
     nic.endpoint = std::make_unique<cm::Endpoint>(
         random_number(), be64toh(daemon_.device_info(instance).node_guid), kMaxConnections);
@@ -184,14 +185,14 @@ void CmAgent::serve_queue(CmNic& nic) {
   while (nic.queue->pop(datagram)) {
     const auto mad = cm::parse(datagram.bytes);
     if (!mad || (others_ && others_(*nic.instance, datagram, *mad))) continue;
-    nic.endpoint->receive({datagram.to, datagram.from}, *mad, monotonic_now_ns());
+    nic.endpoint->receive({datagram.to, datagram.from}, *mad, nic.now_ns());
     connections_.take_events(nic);
   }
 }
 
 void CmAgent::advance() {
-  const TimeNs now = monotonic_now_ns();
   for (CmNic& nic : nics_) {
+    const TimeNs now = nic.now_ns();
     if (nic.endpoint->next_deadline_ns() <= now) nic.endpoint->advance(now);
     connections_.take_events(nic);
   }
@@ -215,7 +216,7 @@ void CmAgent::flush() {
 
 int CmAgent::wait_ms() const {
   TimeNs deadline = std::min(connections_.deadline_ns(), resolution_.deadline_ns());
-  for (const CmNic& nic : nics_) deadline = std::min(deadline, nic.endpoint->next_deadline_ns());
+  for (const CmNic& nic : nics_) deadline = std::min(deadline, nic.due_ns());
   if (deadline == UINT64_MAX) return -1;
   const TimeNs now = monotonic_now_ns();
   if (deadline <= now) return 0;

@@ -76,7 +76,7 @@ CmResult CmConnections::connect(CmFile& file, const rdma_ucm_connect& command) {
   if (!param.valid || id->nic == nullptr || raw(id->destination) == 0 || id->connection != 0 ||
       id->resolving_until_ns != 0)
     return {EINVAL, {}};
-  const TimeNs now = monotonic_now_ns();
+  const TimeNs now = id->nic->now_ns();
   const uint64_t service = cm::service_id(id->port_space, id->destination_port);
   if (id->datagram) {
     cm::SidrReq req{.service_id = service};
@@ -127,7 +127,7 @@ CmResult CmConnections::accept(CmFile& file, const rdma_ucm_accept& command) {
   if (id->connection == 0) return {EINVAL, {}};
   const rdma_ucm_conn_param& param = command.conn_param;
   cm::Endpoint& endpoint = *id->nic->endpoint;
-  const TimeNs now = monotonic_now_ns();
+  const TimeNs now = id->nic->now_ns();
   if (!param.valid) return {endpoint.ready(id->connection, {}) ? 0 : EINVAL, {}};
   bool done = false;
   if (id->datagram) {
@@ -163,7 +163,7 @@ CmResult CmConnections::reject(CmFile& file, const rdma_ucm_reject& command) {
   CmId* id = ids_.find_of(file, command.id);
   if (id == nullptr) return {ENOENT, {}};
   if (id->connection == 0) return {EINVAL, {}};
-  const TimeNs now = monotonic_now_ns();
+  const TimeNs now = id->nic->now_ns();
   bool done = false;
   if (id->datagram) {
     cm::SidrRep rep{.status = static_cast<uint8_t>(cm::SidrStatus::kReject)};
@@ -185,7 +185,7 @@ CmResult CmConnections::disconnect(CmFile& file, const rdma_ucm_disconnect& comm
   if (id == nullptr) return {ENOENT, {}};
   if (id->connection == 0) return {EINVAL, {}};
   // To disconnect a connection that has ended is no error.
-  id->nic->endpoint->disconnect(id->connection, monotonic_now_ns());
+  id->nic->endpoint->disconnect(id->connection, id->nic->now_ns());
   return {};
 }
 
@@ -324,7 +324,7 @@ void CmConnections::take_event(CmNic& nic, const cm::Event& event) {
 
 // Refuses a request for a service that does not exist.
 void CmConnections::refuse(CmNic& nic, const cm::Event& event, cm::RejectReason reason) {
-  const TimeNs now = monotonic_now_ns();
+  const TimeNs now = nic.now_ns();
   if (event.kind == cm::Event::kRequest) {
     nic.endpoint->reject(event.connection, cm::Rej{.reason = static_cast<uint16_t>(reason)}, now);
   } else {
@@ -351,7 +351,8 @@ void CmConnections::look_at_kept() {
     kept_.pop_front();
     const cm::State state = kept.nic->endpoint->state_of(kept.event.connection);
     if (state != cm::State::kReqReceived && state != cm::State::kSidrReceived) {
-      kept.nic->endpoint->destroy(kept.event.connection, now);  // the client's program has given up
+      // The client's program has given up.
+      kept.nic->endpoint->destroy(kept.event.connection, kept.nic->now_ns());
       continue;
     }
     const auto* req = std::get_if<cm::Req>(&kept.event.message);
@@ -408,7 +409,7 @@ void CmConnections::take_request(CmNic& nic, const cm::Event& event) {
   const uint32_t listener_handle = listening->handle;
   CmId* id = listening->backlog == 0 ? nullptr : ids_.add(*listening->file);
   if (id == nullptr) {
-    nic.endpoint->destroy(event.connection, monotonic_now_ns());
+    nic.endpoint->destroy(event.connection, nic.now_ns());
     return;
   }
   // The number means another host by now where the book was full of others, or nothing.

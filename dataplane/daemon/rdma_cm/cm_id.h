@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "dataplane/daemon/daemon.h"
+#include "dataplane/daemon/lcore/clock.h"
 #include "dataplane/daemon/trust/owner.h"
 #include "dataplane/nic/management/management_queue.h"
 #include "protocol/cm/endpoint.h"
@@ -127,6 +128,15 @@ struct CmNic {
   std::unordered_map<cm::ConnectionId, uint32_t> ids;  // the ids that the connections belong to
   const NicSettings& settings() const { return instance->plan.settings; }
   Ipv4Address ip() const { return settings().ip; }
+  // The endpoint's clock, which passes `timescale` times as fast as ours, and when it is that time.
+  uint32_t timescale = 1;
+  TimeNs began_ns = monotonic_now_ns();
+  TimeNs now_ns() const { return began_ns + (monotonic_now_ns() - began_ns) * timescale; }
+  TimeNs due_ns() const {
+    const TimeNs deadline_ns = endpoint->next_deadline_ns();
+    if (deadline_ns == UINT64_MAX || deadline_ns <= began_ns) return deadline_ns;
+    return began_ns + (deadline_ns - began_ns) / timescale;
+  }
 };
 
 // An answer to a command: an errno value, and bytes for the program.

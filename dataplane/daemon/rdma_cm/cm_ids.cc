@@ -6,8 +6,6 @@
 #include <optional>
 #include <vector>
 
-#include "dataplane/daemon/lcore/clock.h"
-
 namespace hostnic {
 namespace {
 
@@ -81,7 +79,7 @@ void CmIds::destroy_all_of(CmFile& file) {
 
 void CmIds::end_connection(CmId& id) {
   if (id.connection == 0) return;
-  id.nic->endpoint->destroy(id.connection, monotonic_now_ns());
+  id.nic->endpoint->destroy(id.connection, id.nic->now_ns());
   id.nic->ids.erase(id.connection);
   id.connection = 0;
 }

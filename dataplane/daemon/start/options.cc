@@ -31,6 +31,7 @@ struct RawOptions {
   std::vector<std::string> impairments;
   std::string loss;
   std::string seed;
+  uint32_t timescale = 1;
   std::string idle;
   std::string segmentation;
   std::string lid;
@@ -70,6 +71,9 @@ void declare_options(CLI::App& app, RawOptions& raw) {
       ->allow_extra_args(false);
   app.add_option("--loss", raw.loss, "drop so many of the packets that a NIC receives, e.g. 1%");
   app.add_option("--seed", raw.seed, "seed of all impairments (default 1), or `random`");
+  app.add_option("--timescale", raw.timescale,
+                 "timeouts and timers of queue pairs and rdma_cm pass N times as fast (default 1)")
+      ->check(CLI::Range(uint32_t{1}, kMostTimescale));
   app.add_option("--idle", raw.idle, "adaptive: sleep when there is nothing to do; poll: never")
       ->check(CLI::IsMember({"adaptive", "poll"}));
   app.add_option("--segmentation", raw.segmentation,
@@ -378,6 +382,7 @@ Expected<void, std::string> fill_plan(const RawOptions& raw, DaemonPlan& plan) {
   }
   if (raw.idle_us != 0) plan.idle.linger_ns = raw.idle_us * 1000;
   plan.seed = common.seed;
+  plan.timescale = raw.timescale;
   set_limits(common.limits, plan);
   plan.lend_userfaultfd = common.lend_userfaultfd;
   plan.huge = common.huge;

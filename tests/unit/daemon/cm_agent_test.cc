@@ -113,6 +113,21 @@ class CmAgentTest : public testing::Test {
   std::optional<CmProgram> program_;
 };
 
+TEST(CmNicClock, PassesFasterAndSaysWhenItIsThatTime) {
+  CmNic nic;
+  nic.endpoint = std::make_unique<cm::Endpoint>(1, 1, 16);
+  nic.timescale = 1000;
+  nic.began_ns -= 1'000'000'000;
+  EXPECT_EQ(nic.due_ns(), UINT64_MAX) << "nothing is due";
+  const TimeNs before = monotonic_now_ns();
+  const TimeNs now = nic.now_ns();
+  EXPECT_GE(now, nic.began_ns + (before - nic.began_ns) * 1000);
+  EXPECT_LE(now, nic.began_ns + (monotonic_now_ns() - nic.began_ns) * 1000);
+  ASSERT_NE(nic.endpoint->connect({Ipv4Address{1}, Ipv4Address{2}}, cm::Req{}, now), 0u);
+  EXPECT_EQ(nic.due_ns(), nic.began_ns + (nic.endpoint->next_deadline_ns() - nic.began_ns) / 1000);
+  EXPECT_LE(nic.due_ns(), monotonic_now_ns() + cm::Endpoint::kGiveUpNs / 1000);
+}
+
 TEST_F(CmAgentTest, ARequestOfAHostThatCantBeNamedIsRefused) {
   open_file();
   listen(1);

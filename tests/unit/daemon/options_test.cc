@@ -64,6 +64,13 @@ TEST(Options, LossAndImpairmentsGoToEveryNic) {
   EXPECT_EQ(plan.seed, 99u);
 }
 
+TEST(Options, ATimescaleIsAFactor) {
+  EXPECT_EQ(plan_of({}).timescale, 1u);
+  EXPECT_EQ(plan_of({"--timescale", "100"}).timescale, 100u);
+  for (const char* text : {"0", "1001", "x", "-1", "0.5"})
+    expect_refusal({"--timescale", text}, "--timescale");
+}
+
 TEST(Options, LossIsAPercentage) {
   EXPECT_TRUE(loss_spec("0")->rules.empty());
   EXPECT_EQ(loss_spec("0.5%")->rules[0].trigger.probability_ppb, 5'000'000u);

@@ -54,17 +54,17 @@ TEST_P(Waiting, TheTimeoutDoublesUpToTheQueuePairs) {
 
 TEST_P(Waiting, SilenceEndsAConnectionThatHasRetried) {
   pass(3000 * kMs, 10 * kMs);
-  EXPECT_FALSE(patience_.is_over(queue().attr)) << "nothing has gone again";
+  EXPECT_FALSE(patience_.is_over(queue())) << "nothing has gone again";
   for (uint32_t i = 0; i < least_retries(queue().attr); ++i) {
-    EXPECT_FALSE(patience_.is_over(queue().attr));
+    EXPECT_FALSE(patience_.is_over(queue()));
     patience_.note_timeout();
   }
-  EXPECT_TRUE(patience_.is_over(queue().attr));
-  EXPECT_LE(patience_.over_ns(queue().attr), now_ns_);
+  EXPECT_TRUE(patience_.is_over(queue()));
+  EXPECT_LE(patience_.over_ns(queue()), now_ns_);
   patience_.note_progress(now_ns_);
-  EXPECT_FALSE(patience_.is_over(queue().attr));
+  EXPECT_FALSE(patience_.is_over(queue()));
   EXPECT_EQ(patience_.silence_ns(), 0u);
-  EXPECT_EQ(patience_.over_ns(queue().attr), now_ns_ + silence_limit_ns(queue().attr));
+  EXPECT_EQ(patience_.over_ns(queue()), now_ns_ + silence_limit_ns(queue().attr, 1));
 }
 
 TEST_P(Waiting, AProgramThatWasStoppedFindsItsConnections) {
@@ -127,6 +127,52 @@ TEST_P(Waiting, AReceiverThatIsNotReadyIsAskedAsOftenAsRnrRetrySays) {
   for (int i = 0; i < 100; ++i) EXPECT_TRUE(rnr.begin(queue(), 1, now_ns_));
 }
 
+// A clock that passes a hundred times as fast.
+class WaitingFast : public Waiting {
+ protected:
+  static constexpr uint32_t kTimescale = 100;
+  void SetUp() override {
+    connect(with_timescale({}, kTimescale));
+    patience_.start(now_ns_);
+    nic_runs();
+  }
+};
+
+TEST_P(WaitingFast, TheTimeoutsAreShorter) {
+  const uint64_t timeout = ack_timeout_ns(queue().attr.timeout) / kTimescale;
+  EXPECT_EQ(rto(), 200'000u) << "not as short as a wait for a processor";
+  for (int i = 0; i < 20; ++i) patience_.note_timeout();
+  EXPECT_EQ(rto(), timeout);
+  queue().attr.timeout = 20;
+  for (int i = 0; i < 9; ++i) rtt_.sample(500 * kMs);
+  EXPECT_EQ(rto(), 1000 * kMs / kTimescale);
+}
+
+TEST_P(WaitingFast, SilenceEndsAConnectionSooner) {
+  queue().attr.timeout = 20;
+  constexpr uint64_t kPromisedNs = 8 * (uint64_t{4096} << 20);
+  const uint64_t limit = (kPromisedNs + kPromisedNs / 4) / kTimescale;
+  EXPECT_LT(limit, 500 * kMs);
+  EXPECT_EQ(patience_.over_ns(queue()), now_ns_ + limit);
+  for (uint32_t i = 0; i < least_retries(queue().attr); ++i) patience_.note_timeout();
+  pass(limit - 20 * kMs, 10 * kMs);
+  EXPECT_FALSE(patience_.is_over(queue()));
+  pass(30 * kMs, 10 * kMs);
+  EXPECT_TRUE(patience_.is_over(queue()));
+  queue().attr.timeout = 14;
+  EXPECT_EQ(silence_limit_ns(queue().attr, kTimescale), 64 * kMs) << "the least there is";
+  queue().attr.timeout = 0;
+  EXPECT_EQ(silence_limit_ns(queue().attr, kTimescale), UINT64_MAX) << "never";
+}
+
+TEST_P(WaitingFast, AReceiverThatIsNotReadyIsAskedSooner) {
+  RnrWait rnr;
+  queue().attr.rnr_retry = 1;
+  ASSERT_TRUE(rnr.begin(queue(), 0, now_ns_));
+  EXPECT_EQ(rnr.until_ns(), now_ns_ + rnr_timer_ns(0) / kTimescale);
+}
+
+INSTANTIATE_TEST_SUITE_P(Patience, WaitingFast, testing::Values(1024u));
 INSTANTIATE_TEST_SUITE_P(Patience, Waiting, testing::Values(1024u));
 
 }  // namespace

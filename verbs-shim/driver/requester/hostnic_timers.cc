@@ -26,7 +26,7 @@ TimeNs HostnicRequester::answer_deadline_ns(const SendQueue& queue) const {
   return std::min({quiet_since_ns(patience_, requests_, answers_.tracker()) + repeat,
                    requests_.reorder_deadline_ns(rtt_.srtt_ns()),
                    answers_.tracker().reorder_deadline_ns(rtt_.srtt_ns()),
-                   patience_.over_ns(queue.attr)});
+                   patience_.over_ns(queue)});
 }
 
 bool HostnicRequester::on_timer(SendQueue& queue, TimeNs now_ns) {
@@ -44,7 +44,7 @@ bool HostnicRequester::on_timer(SendQueue& queue, TimeNs now_ns) {
   patience_.charge(queue, now_ns,
                    requests_.in_flight() != 0 ? std::optional(requests_.una()) : std::nullopt,
                    rto_ns(queue));
-  if (patience_.is_over(queue.attr)) {
+  if (patience_.is_over(queue)) {
     fail(queue, queue.head(), WcStatus::kRetryExcErr, queue.why_no_answer());
     return false;
   }

@@ -9,6 +9,11 @@ namespace {
 
 constexpr uint64_t kMaxRtoNs = 1'000'000'000;
 
+// The queue pair's own timeout, as fast as the NIC's clock passes; 0: for ever.
+uint64_t own_timeout_ns(const SendQueue& queue) {
+  return scaled_ns(ack_timeout_ns(queue.attr.timeout), queue.host.settings().timescale);
+}
+
 // Whether the own NIC has refused the request at `oldest` (its lkey, say) and will never transmit
 // it: then what is waited for are the answers of READs and atomics before it.
 bool is_refused_here(const SendQueue& queue, Psn oldest) {
@@ -18,9 +23,10 @@ bool is_refused_here(const SendQueue& queue, Psn oldest) {
 }  // namespace
 
 uint64_t Patience::most_rto_ns(const SendQueue& queue, uint64_t stretch) {
-  const uint64_t timeout = ack_timeout_ns(queue.attr.timeout);
+  const uint64_t timeout = own_timeout_ns(queue);
   const uint64_t min_ns = queue.host.settings().min_rto_ns;
-  return timeout == 0 ? kMaxRtoNs : std::clamp(stretch * timeout, min_ns, kMaxRtoNs);
+  const uint64_t max_ns = scaled_ns(kMaxRtoNs, queue.host.settings().timescale);
+  return timeout == 0 ? max_ns : std::clamp(stretch * timeout, min_ns, max_ns);
 }
 
 uint64_t Patience::rto_ns(const SendQueue& queue, const RttEstimator& rtt, uint64_t stretch) const {
@@ -62,7 +68,7 @@ void Patience::charge(SendQueue& queue, TimeNs now_ns, std::optional<Psn> oldest
     progress_ns_ = now_ns;
     return;
   }
-  silence_ns_ += std::min(elapsed, std::max(rto_ns, ack_timeout_ns(queue.attr.timeout)));
+  silence_ns_ += std::min(elapsed, std::max(rto_ns, own_timeout_ns(queue)));
 }
 
 bool Patience::nic_has_looked(SendQueue& queue, TimeNs now_ns, TimeNs due_ns,

@@ -72,19 +72,21 @@ class Patience {
   bool nic_has_looked(SendQueue& queue, TimeNs now_ns, TimeNs due_ns, uint64_t interval_ns);
   // Whether the connection counts as dead. Time alone proves nothing on a machine that is short of
   // it: some retries must have been made as well.
-  bool is_over(const QpAttr& attr) const {
-    return silence_ns_ >= limit_ns(attr) && retries_ >= least_retries(attr);
+  bool is_over(const SendQueue& queue) const {
+    return silence_ns_ >= limit_ns(queue) && retries_ >= least_retries(queue.attr);
   }
   // When it may, at the earliest; UINT64_MAX: never.
-  TimeNs over_ns(const QpAttr& attr) const {
-    const uint64_t limit = limit_ns(attr);
+  TimeNs over_ns(const SendQueue& queue) const {
+    const uint64_t limit = limit_ns(queue);
     if (limit == UINT64_MAX) return UINT64_MAX;
     return evaluated_ns_ + (limit - std::min(limit, silence_ns_));
   }
 
  private:
   static uint64_t most_rto_ns(const SendQueue& queue, uint64_t stretch);
-  static uint64_t limit_ns(const QpAttr& attr) { return silence_limit_ns(attr); }
+  static uint64_t limit_ns(const SendQueue& queue) {
+    return silence_limit_ns(queue.attr, queue.host.settings().timescale);
+  }
 
   TimeNs progress_ns_ = 0;   // when the peer last made progress, or work began on an idle queue
   TimeNs evaluated_ns_ = 0;  // up to when silence has been charged

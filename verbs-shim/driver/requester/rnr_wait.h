@@ -10,6 +10,7 @@
 
 #include "verbs-shim/driver/cause.h"
 #include "verbs-shim/driver/qp_state.h"
+#include "verbs-shim/driver/requester/silence.h"
 #include "verbs-shim/driver/send_queue.h"
 #include "verbs-shim/driver/types.h"
 
@@ -33,7 +34,7 @@ class RnrWait {
     ++retries_used_;
     ++queue.host.totals.rnr_waits;
     state_ = State::kWaiting;
-    until_ns_ = now_ns + rnr_timer_ns(code);
+    until_ns_ = now_ns + scaled_ns(rnr_timer_ns(code), queue.host.settings().timescale);
     return true;
   }
   // The timer is over. With `probe` the refused request goes alone until it is acknowledged.

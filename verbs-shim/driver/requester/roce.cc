@@ -365,7 +365,7 @@ TimeNs RoceRequester::deadline_ns(const SendQueue& queue) const {
   const TimeNs look_ns = limiter_.limited() ? next_look_ns() : UINT64_MAX;
   if (rnr_.waiting()) return std::min(rnr_.until_ns(), look_ns);
   if (in_flight() == 0) return look_ns;
-  TimeNs due = std::min(quiet_since_ns() + rto_ns(queue), patience_.over_ns(queue.attr));
+  TimeNs due = std::min(quiet_since_ns() + rto_ns(queue), patience_.over_ns(queue));
   if (filling_ != Filling::kNo) due = std::min(due, fill_ns_ + fill_timeout_ns(queue));
   return std::min(due, look_ns);
 }
@@ -380,7 +380,7 @@ bool RoceRequester::on_timer(SendQueue& queue, TimeNs now_ns) {
   }
   if (in_flight() == 0) return true;
   patience_.charge(queue, now_ns, una_, rto_ns(queue));
-  if (patience_.is_over(queue.attr)) {
+  if (patience_.is_over(queue)) {
     queue.fail(queue.head(), WcStatus::kRetryExcErr, queue.why_no_answer());
     return false;
   }

@@ -25,16 +25,22 @@ inline constexpr uint64_t kMaxStallNs = 2'000'000'000;
 inline constexpr uint64_t kTimeoutStretch = 4;
 inline constexpr uint64_t kStretchedToNs = 2'150'000'000;
 
+// A time that passes `timescale` times as fast. Dividing takes long where there is nothing to do.
+inline uint64_t scaled_ns(uint64_t time_ns, uint32_t timescale) {
+  return timescale == 1 ? time_ns : time_ns / timescale;
+}
+
 // The time without progress after which a connection fails; UINT64_MAX: it never does.
-inline uint64_t silence_limit_ns(const QpAttr& attr) {
+inline uint64_t silence_limit_ns(const QpAttr& attr, uint32_t timescale) {
   // The shortest time that counts as failure: below it, scheduling of ordinary processes would end
   // connections.
   constexpr uint64_t kLeastNs = 64'000'000;
   const uint64_t timeout = ack_timeout_ns(attr.timeout);
   if (timeout == 0) return UINT64_MAX;
   const uint64_t promised = (uint64_t{attr.retry_cnt} + 1) * timeout;
-  return std::max(kLeastNs, std::min(kTimeoutStretch * promised,
-                                     std::max(kStretchedToNs, promised + promised / 4)));
+  const uint64_t limit =
+      std::min(kTimeoutStretch * promised, std::max(kStretchedToNs, promised + promised / 4));
+  return std::max(kLeastNs, scaled_ns(limit, timescale));
 }
 
 // How many retries must have been made as well: time alone proves nothing on a machine that is
