@@ -39,6 +39,7 @@ class Parser : private impair::SpecReader {
   enum ClauseId {
     kTrigger,
     kQp,
+    kCq,
     kDevice,
     kProgram,
     kRank,
@@ -50,6 +51,7 @@ class Parser : private impair::SpecReader {
     kUntil,
     kErrno,
     kDelay,
+    kBehind,
     kStatus,
     kVendor,
     kAs,
@@ -63,7 +65,7 @@ class Parser : private impair::SpecReader {
     uint8_t properties;  // that a call must have for it
     bool (Parser::*parse)(FaultRule&);
   };
-  static const std::array<Clause, 21> kClauses;
+  static const std::array<Clause, 23> kClauses;
 
   bool parse_into(std::vector<FaultRule>& faults);
   bool parse_fault(FaultRule& fault, const std::vector<FaultRule>& before);
@@ -83,6 +85,8 @@ class Parser : private impair::SpecReader {
     return count(fault.trigger.count);
   }
   bool clause_qp(FaultRule& fault);
+  bool clause_cq(FaultRule& fault);
+  bool clause_behind(FaultRule& fault);
   bool clause_device(FaultRule& fault) { return name(fault.device); }
   bool clause_program(FaultRule& fault) { return name(fault.program); }
   bool clause_rank(FaultRule& fault) { return number(fault.rank, 0, 1u << 24, "a rank such as 0"); }
@@ -126,12 +130,13 @@ class Parser : private impair::SpecReader {
   }
 };
 
-const std::array<Parser::Clause, 21> Parser::kClauses{{
+const std::array<Parser::Clause, 23> Parser::kClauses{{
     {"all", kTrigger, kCalls | kCompletions | kCmEvents, 0, &Parser::clause_all},
     {"nth", kTrigger, kCalls | kCompletions | kCmEvents, 0, &Parser::clause_nth},
     {"every", kTrigger, kCalls | kCompletions | kCmEvents, 0, &Parser::clause_every},
     {"first", kTrigger, kCalls | kCompletions | kCmEvents, 0, &Parser::clause_first},
     {"qp", kQp, kCalls | kCompletions | kEvents, kHasQp, &Parser::clause_qp},
+    {"cq", kCq, kCompletions, 0, &Parser::clause_cq},
     {"device", kDevice, kCalls | kCompletions | kEvents, kHasDevice, &Parser::clause_device},
     {"program", kProgram, kAll, 0, &Parser::clause_program},
     {"rank", kRank, kAll, 0, &Parser::clause_rank},
@@ -142,7 +147,8 @@ const std::array<Parser::Clause, 21> Parser::kClauses{{
     {"after", kAfter, kAll, 0, &Parser::clause_after},
     {"until", kUntil, kCalls | kCompletions | kCmEvents, 0, &Parser::clause_until},
     {"errno", kErrno, kCalls, 0, &Parser::clause_errno},
-    {"delay", kDelay, kCalls | kCmEvents, 0, &Parser::clause_delay},
+    {"delay", kDelay, kCalls | kCompletions | kCmEvents, 0, &Parser::clause_delay},
+    {"behind", kBehind, kCompletions, 0, &Parser::clause_behind},
     {"status", kStatus, kCompletions, 0, &Parser::clause_status},
     {"vendor", kVendor, kCompletions, 0, &Parser::clause_vendor},
     {"as", kAs, kCmEvents, 0, &Parser::clause_as},
@@ -255,7 +261,13 @@ bool Parser::check(const FaultRule& fault, unsigned seen, size_t start,
                              : "what happens: errno NAME or delay TIME");
       break;
     case Subject::kCompletion:
-      if (!has(kStatus)) return fail_here("what happens: status STATUS, such as RETRY_EXC_ERR");
+      if (!has(kStatus) && !has(kDelay) && !has(kBehind))
+        return fail_here(
+            "what happens: status STATUS, such as RETRY_EXC_ERR, delay TIME, or behind DEVICE");
+      if (has(kVendor) && !has(kStatus))
+        return fail_here("status STATUS, whose vendor error this is");
+      if (fault.behind_cq != 0 && fault.behind_cq == fault.cq_ordinal)
+        return fail(start, "another queue behind which to wait than the own");
       break;
     case Subject::kCmEvent:
       if (!has(kAs) && !has(kDelay)) return fail_here("what happens: as EVENT or delay TIME");
@@ -277,6 +289,19 @@ bool Parser::clause_qp(FaultRule& fault) {
     return number(fault.qpn, 0, 0xffffff, "a QP number, or # and which one of the process");
   take();
   return number(fault.qp_ordinal, 1, 1u << 24, "a count from 1, such as #1");
+}
+
+bool Parser::clause_cq(FaultRule& fault) {
+  constexpr const char* kExpected = "# and which one of the process, such as #1";
+  if (!peek().is_symbol('#')) return fail_here(kExpected);
+  take();
+  return integer(fault.cq_ordinal, 1, 1u << 24, kExpected);
+}
+
+bool Parser::clause_behind(FaultRule& fault) {
+  if (!peek().is_symbol('#')) return name(fault.behind_device);
+  take();
+  return integer(fault.behind_cq, 1, 1u << 24, "a queue of the process, such as #1");
 }
 
 bool Parser::clause_errno(FaultRule& fault) {

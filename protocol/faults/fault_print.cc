@@ -44,6 +44,7 @@ std::string choice_of(const FaultRule& fault) {
   std::string text;
   if (fault.qpn) text += " qp " + std::to_string(*fault.qpn);
   if (fault.qp_ordinal) text += " qp #" + std::to_string(*fault.qp_ordinal);
+  if (fault.cq_ordinal != 0) text += " cq #" + std::to_string(fault.cq_ordinal);
   if (!fault.device.empty()) text += " device " + fault.device;
   if (!fault.program.empty()) text += " program " + fault.program;
   if (fault.rank) text += " rank " + std::to_string(*fault.rank);
@@ -65,6 +66,8 @@ std::string error_text(int error) {
 
 std::string to_string(const FaultRule& fault) {
   std::string text = "fault " + subject_of(fault) + trigger_of(fault) + choice_of(fault);
+  if (!fault.behind_device.empty()) text += " behind " + fault.behind_device;
+  if (fault.behind_cq != 0) text += " behind #" + std::to_string(fault.behind_cq);
   if (fault.delay_ns != 0) text += " delay " + time(fault.delay_ns);
   if (fault.error != 0) text += " errno " + error_text(fault.error);
   if (fault.status != 0) text += " status " + std::string(name_of(status_names(), fault.status));
@@ -112,9 +115,9 @@ std::string fault_tables() {
 std::string_view fault_help() {
   return "RULE: fault CALL|wc|event EVENT|cm EVENT  [nth N|every N|first N|P%]\n"
          "      [qp N|qp #N] [device NAME] [program NAME] [rank N] [over SIZE] [under SIZE]\n"
-         "      [to STATE] [opcode OPCODE] [after TIME] [until TIME]\n"
-         "      errno NAME | delay TIME | status STATUS [vendor N] | as EVENT [reason N] | for "
-         "TIME\n"
+         "      [cq #N] [to STATE] [opcode OPCODE] [after TIME] [until TIME]\n"
+         "      errno NAME | delay TIME | behind DEVICE|#N | status STATUS [vendor N] |\n"
+         "      as EVENT [reason N] | for TIME\n"
          "such as 'fault create_cq nth 3 errno ENOMEM', 'fault reg_mr over 1G errno ENOMEM',\n"
          "'fault modify_qp to RTR delay 2s', 'fault wc nth 5 status RETRY_EXC_ERR vendor 0x81',\n"
          "'fault event PORT_ERR after 1s for 500ms', 'fault cm ESTABLISHED as REJECTED reason "

@@ -9,10 +9,11 @@
 //           | "device" NAME | "program" NAME | "rank" N
 //           | "over" SIZE | "under" SIZE  -- bytes of a registration or message, entries of a queue
 //           | "to" STATE                  -- modify_qp
-//           | "opcode" OPCODE             -- wc
+//           | "opcode" OPCODE | "cq" "#" N  -- wc; the N-th queue that the process created
 //           | "after" TIME | "until" TIME -- since the process opened its first device
 //           | "errno" ( NAME | N )        -- the call fails so, and is not made
-//           | "delay" TIME                -- the call, or the event, is late
+//           | "delay" TIME                -- the call, the completion, or the event, is late
+//           | "behind" ( NAME | "#" N )   -- wc: not before that device, or queue, delivers one
 //           | "status" STATUS | "vendor" N  -- wc
 //           | "as" CM-EVENT | "reason" N  -- cm: another event, with this status
 //           | "for" TIME                  -- event PORT_ERR: PORT_ACTIVE follows then
@@ -22,6 +23,8 @@
 // hits with errno, status or `as` decides; delays of all that hit add up.
 //  - wc: a completion with success becomes one with this status. As on an adapter the queue pair is
 //    in ERR then, and what it had posted behind it is flushed.
+//  - wc, delay and behind: what stands behind it in its queue waits as well. `behind` ends after
+//    `delay`, or after 100 ms, if nothing is delivered there.
 //  - event: comes at the time `after`, once for each device that is open.
 //  - qp, for an event of a queue pair: default #1.
 #pragma once
@@ -56,17 +59,21 @@ struct FaultRule {
   uint64_t over = 0, under = UINT64_MAX;
   bool has_over = false;
   std::optional<int> state, opcode;
+  uint32_t cq_ordinal = 0;  // of a completion's queue; 0: any
   uint64_t after_ns = 0, until_ns = UINT64_MAX;
   // What happens.
   int error = 0;  // errno's
   uint64_t delay_ns = 0;
-  int status = 0;  // a completion's; 0: as it is
+  std::string behind_device;  // a completion waits for one there; empty: for none
+  uint32_t behind_cq = 0;     // or of that queue; 0: of none
+  int status = 0;             // a completion's; 0: as it is
   uint32_t vendor = 0;
   std::optional<int> becomes;  // a CM event
   int reason = 0;
   uint64_t for_ns = 0;
   bool operator==(const FaultRule&) const = default;
 
+  bool is_behind() const { return !behind_device.empty() || behind_cq != 0; }
   // Whether it decides what comes of whatever matches it, and all of its subject does.
   bool takes_all() const;
 };

@@ -43,6 +43,48 @@ def of_objects(maker, hostnic, faulted):
               "event: port error, port down\n", "event: port active, port active\n", "all is destroyed\n")
 
 
+def delivered(output, device):
+    """The numbers of a device's completions, in the order in which hostnic-faulted says that they were delivered."""
+    return [int(number) for number in re.findall(rf"^{device}: wc (\d+): status 0, opcode 1$", output, re.MULTILINE)]
+
+
+def in_turn(last_first=None, *patterns):
+    """Whether each device's completions came in their order; of two devices with the last of the second before the
+    last of the first, if that is to be."""
+    def check(output):
+        for device in ("hnic0", "hnic1"):
+            if (order := delivered(output, device)) != list(range(1, 11)):
+                return f"{device}: completions came as {order}"
+        lines = re.findall(r"^(hnic\d): wc (\d+)", output, re.MULTILINE)
+        if last_first and lines.index((last_first, "10")) > lines.index(("hnic0", "10")):
+            return f"the last of {last_first} came behind that of hnic0"
+        return has_all("all is destroyed", *patterns)(output)
+    return check
+
+
+def of_skew(hostnic, faulted):
+    """Completions that are held back, and what must not change: each queue's order, and that events come."""
+    def case(name, rule, how, check, limit_s=20):
+        return Case(f"faults: skew: {name}, {how}", ["sh", "-c", f"{hostnic} lab -q --fault '{rule}' -- {faulted} skew {how} hnic0 hnic1"],
+                    limit_s, how in ("poll", "events"), check)
+    for how in ("poll", "poll-ex", "events", "events-ex"):
+        enough = ["events enough"] if how.startswith("events") else []
+        yield case("a device behind another", "wc nth 1 device hnic0 behind hnic1 delay 30s", how,
+                   lambda output, enough=enough: in_turn(None, *enough)(output) or (
+                       None if output.index("hnic1: wc 1:") < output.index("hnic0: wc 1:") else "hnic0 came first"))
+        yield case("a late device", "wc nth 1 device hnic0 delay 500ms", how, in_turn("hnic1", *enough))
+        yield case("some are late", "wc 30% delay 20ms", how, in_turn(None, *enough))
+        yield case("nothing to wait for", "wc every 3 behind #7; wc every 4 behind hnic1 delay 5ms", how, in_turn(None, *enough))
+    yield case("a queue by its number", "wc first 1 cq #2 behind #1 delay 30s", "poll",
+               lambda output: in_turn()(output) or (
+                   None if output.index("hnic0: wc 1:") < output.index("hnic1: wc 1:") else "hnic1 came first"))
+    yield case("objects go while something is held", "wc delay 20s", "left", has_all("all is destroyed"))
+    yield Case("faults: skew: late and failed", ["sh", "-c", f"{hostnic} lab -q --fault 'wc nth 4 delay 100ms status RETRY_EXC_ERR vendor "
+               f"0x81' -- {faulted} completions"], 20, True,
+               in_order("wc 3: status 0 vendor 0x0\nwc 4: status 12 vendor 0x81\nwc 5: status 5 vendor 0x0\n", "wc 10: status 5 ",
+                        "state: ERR\n"))
+
+
 def of_ends(hostnic, faulted):
     yield Case("faults: a rule that never fires is an end of its own",
                ["sh", "-c", f"{hostnic} lab -q --fault 'reg_mr over 1G errno ENOMEM' -- {faulted} calls; echo status $?"], 30, False,
@@ -138,6 +180,7 @@ def fault_cases(maker):
     hostnic = maker.build / "hostnic"
     faulted = maker.apps / "tests/apps/hostnic-faulted"
     yield from of_objects(maker, hostnic, faulted)
+    yield from of_skew(hostnic, faulted)
     yield from of_ends(hostnic, faulted)
     yield from of_api(hostnic, faulted)
     yield from of_docs(hostnic)

@@ -6,10 +6,12 @@
 #include <cstddef>
 
 #include "verbs-shim/calls/call.h"
+#include "verbs-shim/calls/late_polls.h"
 #include "verbs-shim/calls/next.h"
 #include "verbs-shim/calls/originals.h"
 #include "verbs-shim/faults/completions.h"
 #include "verbs-shim/faults/events.h"
+#include "verbs-shim/faults/late_queues.h"
 #include "verbs-shim/faults/queue_pairs.h"
 #include "verbs-shim/trace/words.h"
 
@@ -41,18 +43,10 @@ bool spoils_completions() {
   return faults::is_on() && faults::has_rules_of(faults::Subject::kCompletion);
 }
 
-// By the next library's, so that no rule is about it.
-void to_error(ibv_qp* qp) {
-  HOSTNIC_NEXT(ibv_modify_qp);
-  ibv_qp_attr attr{};
-  attr.qp_state = IBV_QPS_ERR;
-  next(qp, &attr, IBV_QP_STATE);
-}
-
 void spoil(const ibv_cq* cq, ibv_wc& wc) {
   if (wc.status != IBV_WC_SUCCESS) return;
   faults::Completion completion{wc.status, 0, wc.opcode, wc.qp_num, wc.byte_len};
-  if (!faults::spoil(cq->context, completion, to_error)) return;
+  if (!faults::spoil(cq->context, completion, faults::cq_ordinal(cq), to_error)) return;
   wc.status = completion.status;
   wc.vendor_err = completion.vendor_err;
 }
@@ -61,9 +55,11 @@ int poll_cq(ibv_cq* cq, int entries, ibv_wc* completions) {
   Call call("ibv_poll_cq", cq);
   if (call.on()) call.text().add("cq %p, %d", static_cast<void*>(cq), entries);
   call.begins();
-  const int count =
-      call.goes_on() ? ops_of(cq->context).poll_cq(cq, entries, completions) : call.failure<int>();
-  if (spoils_completions())
+  const bool late = faults::is_on() && faults::holds_completions();
+  const int count = !call.goes_on() ? call.failure<int>()
+                    : late          ? poll_late(cq, entries, completions)
+                                    : ops_of(cq->context).poll_cq(cq, entries, completions);
+  if (!late && spoils_completions())
     for (int i = 0; i < count; ++i) spoil(cq, completions[i]);
   if (count == 0) {
     call.ends_as_empty_poll(cq, entries, /*extended=*/false);
@@ -139,9 +135,15 @@ int post_srq_recv(ibv_srq* srq, ibv_recv_wr* wr, ibv_recv_wr** bad_wr) {
   }
 #define HOSTNIC_P(pointer) static_cast<const void*>(pointer)
 
-HOSTNIC_TABLE_CALL(int, "ibv_req_notify_cq", cq, ops_of(cq->context), req_notify_cq,
-                   (ibv_cq * cq, int solicited), (cq, solicited), "", "cq %p, %s", HOSTNIC_P(cq),
-                   solicited != 0 ? "solicited only" : "all")
+int traced_req_notify_cq(ibv_cq* cq, int solicited) {
+  Call call("ibv_req_notify_cq", cq);
+  if (call.on())
+    call.text().add("cq %p, %s", HOSTNIC_P(cq), solicited != 0 ? "solicited only" : "all");
+  call.begins();
+  return call.ends(!call.goes_on()   ? call.failure<int>()
+                   : faults::is_on() ? faults::arm_cq(cq, solicited)
+                                     : ops_of(cq->context).req_notify_cq(cq, solicited));
+}
 HOSTNIC_TABLE_CALL(ibv_mw*, "ibv_alloc_mw", pd, ops_of(pd->context), alloc_mw,
                    (ibv_pd * pd, ibv_mw_type type), (pd, type), "mw", "pd %p, type %d",
                    HOSTNIC_P(pd), type)
@@ -244,6 +246,7 @@ ibv_cq_ex* traced_create_cq_ex(ibv_context* context, ibv_cq_init_attr_ex* attr) 
                                                 : call.failure<ibv_cq_ex*>(),
                                  "cq");
   watch_cq(cq);
+  if (faults::is_on() && cq != nullptr) faults::begin_cq(ibv_cq_ex_to_cq(cq));
   return cq;
 }
 
@@ -297,6 +300,7 @@ struct Spoilt {
 [[gnu::tls_model("initial-exec")]] thread_local Spoilt spoilt;
 
 uint32_t read_vendor_err(ibv_cq_ex* cq) {
+  if (const auto* held = held_completion(cq)) return held->wc.vendor_err;
   return spoilt.cq == cq ? spoilt.vendor_err : extended_cqs.find(cq)->read_vendor_err(cq);
 }
 
@@ -306,7 +310,8 @@ void spoil_current(ibv_cq_ex* cq) {
   faults::Completion completion{cq->status, 0, ibv_wc_read_opcode(cq),
                                 cq->read_qp_num != nullptr ? ibv_wc_read_qp_num(cq) : 0,
                                 cq->read_byte_len != nullptr ? ibv_wc_read_byte_len(cq) : 0};
-  if (!faults::spoil(cq->context, completion, to_error)) return;
+  const uint32_t ordinal = faults::cq_ordinal(ibv_cq_ex_to_cq(cq));
+  if (!faults::spoil(cq->context, completion, ordinal, to_error)) return;
   cq->status = completion.status;
   spoilt = {cq, completion.vendor_err};
 }
@@ -315,9 +320,11 @@ int start_poll(ibv_cq_ex* cq, ibv_poll_cq_attr* attr) {
   Call call("ibv_start_poll", cq);
   if (call.on()) call.text().add("cq %p", HOSTNIC_P(cq));
   call.begins();
-  const int result =
-      call.goes_on() ? extended_cqs.find(cq)->start_poll(cq, attr) : call.failure<int>();
-  if (result == 0 && spoils_completions()) spoil_current(cq);
+  const bool late = faults::is_on() && faults::holds_completions();
+  const int result = !call.goes_on() ? call.failure<int>()
+                     : late          ? start_late(cq)
+                                     : extended_cqs.find(cq)->start_poll(cq, attr);
+  if (!late && result == 0 && spoils_completions()) spoil_current(cq);
   if (result == ENOENT) {
     call.ends_as_empty_poll(cq, 0, /*extended=*/true);
     return result;
@@ -329,8 +336,9 @@ int next_poll(ibv_cq_ex* cq) {
   Call call("ibv_next_poll", cq);
   if (call.on()) call.text().add("cq %p", HOSTNIC_P(cq));
   call.begins();
-  const int result = extended_cqs.find(cq)->next_poll(cq);
-  if (result == 0 && spoils_completions()) spoil_current(cq);
+  const bool late = is_late(cq);
+  const int result = late ? next_late(cq) : extended_cqs.find(cq)->next_poll(cq);
+  if (!late && result == 0 && spoils_completions()) spoil_current(cq);
   return moved_on(call, result, cq);
 }
 
@@ -338,7 +346,10 @@ void end_poll(ibv_cq_ex* cq) {
   Call call("ibv_end_poll", cq);
   if (call.on()) call.text().add("cq %p", HOSTNIC_P(cq));
   call.begins();
-  extended_cqs.find(cq)->end_poll(cq);
+  if (is_late(cq))
+    end_late(cq);
+  else
+    extended_cqs.find(cq)->end_poll(cq);
   call.ends_without_result();
 }
 
@@ -519,6 +530,7 @@ void watch_cq(ibv_cq_ex* cq) {
   put(cq->next_poll, next_poll);
   put(cq->end_poll, end_poll);
   put(cq->read_vendor_err, read_vendor_err);
+  if (faults::is_on()) watch_reads(*cq);
 }
 
 void forget_cq(ibv_cq* cq) {
@@ -530,8 +542,12 @@ void forget_cq(ibv_cq* cq) {
   extended->next_poll = known->next_poll;
   extended->end_poll = known->end_poll;
   extended->read_vendor_err = known->read_vendor_err;
+  if (faults::is_on()) forget_reads(*extended, *known);
   extended_cqs.remove(cq, functions);
 }
+
+const ibv_context_ops& device_ops(const ibv_context* context) { return ops_of(context); }
+const ibv_cq_ex* device_functions(const ibv_cq_ex* cq) { return extended_cqs.find(cq); }
 
 bool is_watched_cq(const ibv_cq* cq) { return extended_cqs.find(cq) != nullptr; }
 bool is_watched_qp(const ibv_qp* qp) { return builders.find(qp) != nullptr; }

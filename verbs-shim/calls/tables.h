@@ -21,4 +21,8 @@ void forget_qp(ibv_qp* qp);
 bool is_watched_cq(const ibv_cq* cq);
 bool is_watched_qp(const ibv_qp* qp);
 
+// The functions of the device's own; null: an extended queue is not watched.
+const ibv_context_ops& device_ops(const ibv_context* context);
+const ibv_cq_ex* device_functions(const ibv_cq_ex* cq);
+
 }  // namespace hostnic::calls

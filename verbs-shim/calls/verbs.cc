@@ -9,6 +9,7 @@
 #include "verbs-shim/calls/next.h"
 #include "verbs-shim/calls/tables.h"
 #include "verbs-shim/faults/events.h"
+#include "verbs-shim/faults/late_queues.h"
 #include "verbs-shim/faults/queue_pairs.h"
 #include "verbs-shim/trace/words.h"
 
@@ -318,7 +319,9 @@ HOSTNIC_CALL_OF_PROGRAM ibv_comp_channel* ibv_create_comp_channel(ibv_context* c
   Call call("ibv_create_comp_channel", context);
   HOSTNIC_ARGUMENTS(call, "context %p", address(context));
   call.begins();
-  return call.ends_with(call.make(next, context), "channel");
+  ibv_comp_channel* channel = call.make(next, context);
+  if (faults::is_on() && channel != nullptr) faults::begin_channel(channel);
+  return call.ends_with(channel, "channel");
 }
 
 HOSTNIC_CALL_OF_PROGRAM int ibv_destroy_comp_channel(ibv_comp_channel* channel) {
@@ -326,7 +329,10 @@ HOSTNIC_CALL_OF_PROGRAM int ibv_destroy_comp_channel(ibv_comp_channel* channel) 
   Call call("ibv_destroy_comp_channel", channel);
   HOSTNIC_ARGUMENTS(call, "channel %p", address(channel));
   call.begins();
-  return call.ends(call.make(next, channel));
+  if (faults::is_on()) faults::end_channel(channel);
+  const int result = call.make(next, channel);
+  if (faults::is_on() && result != 0) faults::begin_channel(channel);
+  return call.ends(result);
 }
 
 HOSTNIC_CALL_OF_PROGRAM ibv_cq* ibv_create_cq(ibv_context* context, int entries, void* cq_context,
@@ -337,7 +343,9 @@ HOSTNIC_CALL_OF_PROGRAM ibv_cq* ibv_create_cq(ibv_context* context, int entries,
   HOSTNIC_ARGUMENTS(call, "context %p, %d entries, channel %p, vector %d", address(context),
                     entries, address(channel), vector);
   call.begins();
-  return call.ends_with(call.make(next, context, entries, cq_context, channel, vector), "cq");
+  ibv_cq* cq = call.make(next, context, entries, cq_context, channel, vector);
+  if (faults::is_on() && cq != nullptr) faults::begin_cq(cq);
+  return call.ends_with(cq, "cq");
 }
 
 HOSTNIC_CALL_OF_PROGRAM int ibv_resize_cq(ibv_cq* cq, int entries) {
@@ -356,7 +364,9 @@ HOSTNIC_CALL_OF_PROGRAM int ibv_destroy_cq(ibv_cq* cq) {
   call.begins();
   const bool watched = is_watched_cq(cq);
   if (watched) forget_cq(cq);
+  faults::LateQueue* const late = faults::is_on() ? faults::end_cq(cq) : nullptr;
   const int result = call.make(next, cq);
+  if (late != nullptr) faults::cq_ended(late, /*stays=*/result != 0);
   if (watched && result != 0) watch_cq(reinterpret_cast<ibv_cq_ex*>(cq));
   return call.ends(result);
 }
@@ -367,8 +377,10 @@ HOSTNIC_CALL_OF_PROGRAM int ibv_get_cq_event(ibv_comp_channel* channel, ibv_cq**
   Call call("ibv_get_cq_event", channel);
   HOSTNIC_ARGUMENTS(call, "channel %p", address(channel));
   call.begins();
-  return ends_telling(call, call.make(next, channel, cq, cq_context),
-                      [&](Text& text) { text.add(", cq %p", address(*cq)); });
+  const int result = !call.goes_on()   ? call.failure<int>()
+                     : faults::is_on() ? faults::take_cq_event(channel, cq, cq_context)
+                                       : next(channel, cq, cq_context);
+  return ends_telling(call, result, [&](Text& text) { text.add(", cq %p", address(*cq)); });
 }
 
 HOSTNIC_CALL_OF_PROGRAM void ibv_ack_cq_events(ibv_cq* cq, unsigned int count) {
@@ -376,7 +388,7 @@ HOSTNIC_CALL_OF_PROGRAM void ibv_ack_cq_events(ibv_cq* cq, unsigned int count) {
   Call call("ibv_ack_cq_events", cq);
   HOSTNIC_ARGUMENTS(call, "cq %p, %u", address(cq), count);
   call.begins();
-  next(cq, count);
+  next(cq, faults::is_on() ? faults::acknowledged_events(cq, count) : count);
   call.ends_without_result();
 }
 
@@ -447,8 +459,10 @@ HOSTNIC_CALL_OF_PROGRAM int ibv_modify_qp(ibv_qp* qp, ibv_qp_attr* attr, int mas
   call.begins();
   const int result = call.make(next, qp, attr, mask);
   if (faults::is_on() && result == 0 && (mask & IBV_QP_STATE) != 0 &&
-      attr->qp_state == IBV_QPS_RESET)
+      attr->qp_state == IBV_QPS_RESET) {
     faults::set_failed(qp, false);
+    faults::drop_completions(qp->context, qp->qp_num);
+  }
   return call.ends(result);
 }
 
@@ -486,7 +500,10 @@ HOSTNIC_CALL_OF_PROGRAM int ibv_destroy_qp(ibv_qp* qp) {
   const bool watched = is_watched_qp(qp);
   if (watched) forget_qp(qp);
   const faults::KnownQp known = faults::is_on() ? faults::forget(qp) : faults::KnownQp{};
+  ibv_context* const context = qp->context;
+  const uint32_t qpn = qp->qp_num;
   const int result = call.make(next, qp);
+  if (faults::is_on() && result == 0) faults::drop_completions(context, qpn);
   if (known.qp != nullptr && result != 0) faults::remember(known);
   if (watched && result != 0) watch_qp(reinterpret_cast<ibv_qp_ex*>(qp));
   return call.ends(result);

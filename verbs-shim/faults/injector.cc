@@ -41,6 +41,7 @@ Rule* the_rules = nullptr;
 // Rules are added, and never removed: who looks takes no lock.
 std::atomic<size_t> rule_count{0};
 size_t board_rules = 0;
+std::atomic<bool> late_completions{false};  // some rule is of that kind
 std::atomic_flag arming = ATOMIC_FLAG_INIT;
 FaultPlace the_place;
 std::atomic<uint64_t> begun_ns{0};
@@ -122,6 +123,9 @@ bool add_rule(std::string_view text, FaultBoardRule* board) {
   snprintf(rule.text, sizeof(rule.text), "%s", to_string(rule.fault).c_str());
   rule.stream = stream_of(the_board->seed, own_process, place);
   rule_count.store(place + 1, std::memory_order_release);
+  if (rule.fault.subject == Subject::kCompletion &&
+      (rule.fault.delay_ns != 0 || rule.fault.is_behind()))
+    late_completions.store(true, std::memory_order_relaxed);
   return true;
 }
 
@@ -182,6 +186,8 @@ bool has_rules_of(Subject subject) {
   return false;
 }
 
+bool has_late_completions() { return late_completions.load(std::memory_order_relaxed); }
+
 void begin_time() {
   uint64_t none = 0;
   begun_ns.compare_exchange_strong(none, now_ns(), std::memory_order_relaxed);
@@ -202,7 +208,10 @@ Decision decide(FaultOccasion& occasion) {
     if (!hits(rule.fault, number, rule.stream)) continue;
     count_fired(rule);
     say(rule, occasion, number);
-    decision.delay_ns += rule.fault.delay_ns;
+    if (!rule.fault.is_behind())
+      decision.delay_ns += rule.fault.delay_ns;
+    else if (decision.behind == nullptr)
+      decision.behind = &rule.fault;
     if (rule.fault.error != 0 || rule.fault.status != 0 || rule.fault.becomes)
       decision.taken = &rule.fault;
   }

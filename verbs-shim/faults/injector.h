@@ -15,9 +15,13 @@ bool is_on();
 // Whether some rule is of that kind.
 bool has_rules_of(Subject subject);
 
+// Whether some rule holds completions back.
+bool has_late_completions();
+
 struct Decision {
-  const FaultRule* taken = nullptr;  // the rule that decides what comes of it; null: none does
-  uint64_t delay_ns = 0;             // of all rules that hit
+  const FaultRule* taken = nullptr;   // the rule that decides what comes of it; null: none does
+  uint64_t delay_ns = 0;              // of all rules that hit
+  const FaultRule* behind = nullptr;  // the first that has a completion wait for another
 };
 
 // Counts the occasion and says once, on stderr, for each of the first few times that a rule fires.

@@ -5,6 +5,7 @@
 //   hostnic-faulted completions [ex] [DEVICE]  ten WRITEs from one queue pair to another
 //   hostnic-faulted armed [DEVICE]             rules that it arms itself (hostnic-fault.h)
 //   hostnic-faulted events SECONDS [DEVICE]    asynchronous events that come in this time
+//   hostnic-faulted skew HOW DEVICE DEVICE     completions of two devices (skew.h)
 #include <infiniband/verbs.h>
 #include <poll.h>
 #include <sys/wait.h>
@@ -18,6 +19,7 @@
 #include <string_view>
 #include <vector>
 
+#include "tests/apps/faulted/skew.h"
 #include "tests/support/verbs_pair.h"
 #include "verbs-shim/faults/hostnic-fault.h"
 
@@ -244,6 +246,7 @@ int main(int argc, char** argv) {
     return run_completions(extended, word(extended ? 3 : 2));
   }
   if (mode == "events" && argc > 2) return run_events(atoi(argv[2]), word(3));
-  fprintf(stderr, "usage: hostnic-faulted calls|completions|events ...\n");
+  if (mode == "skew" && argc > 4) return faulted::run_skew(argv[2], argv[3], argv[4]);
+  fprintf(stderr, "usage: hostnic-faulted calls|completions|armed|events|skew ...\n");
   return 2;
 }

@@ -60,6 +60,9 @@ TEST(FaultChoice, StatesQueuePairsAndOpcodes) {
   completion.subject = Subject::kCompletion;
   completion.opcode = 2;
   EXPECT_TRUE(matches(fault_of("wc opcode READ status GENERAL_ERR"), completion, {}));
+  completion.cq_ordinal = 2;
+  EXPECT_TRUE(matches(fault_of("wc cq #2 delay 1ms"), completion, {}));
+  EXPECT_FALSE(matches(fault_of("wc cq #1 delay 1ms"), completion, {}));
   EXPECT_FALSE(matches(fault_of("wc opcode SEND status GENERAL_ERR"), completion, {}));
 }
 

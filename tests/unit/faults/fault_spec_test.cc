@@ -40,7 +40,8 @@ TEST(FaultSpec, TheCanonicalTextIsTheRule) {
         "fault create_qp every 4 delay 1ms errno 4000",
         "fault cm ADDR_RESOLVED as ADDR_ERROR reason -110",
         "fault wc under 4096 opcode READ until 3s status GENERAL_ERR",
-        "fault ack_cq_events delay 1us"})
+        "fault wc nth 2 device hnic0 behind hnic1 delay 50ms", "fault wc every 3 cq #2 behind #1",
+        "fault wc 1% delay 1ms status GENERAL_ERR", "fault ack_cq_events delay 1us"})
     expect_canonical(text);
 }
 
@@ -79,6 +80,11 @@ TEST(FaultSpec, WhatCanNeverFireIsRefused) {
   EXPECT_NE(error_of("fault reg_mr 0% errno EIO").find("never fires"), std::string::npos);
   EXPECT_NE(error_of("fault reg_mr nth 0 errno EIO").find("from 1"), std::string::npos);
   EXPECT_NE(error_of("fault wc status SUCCESS").find("a status but SUCCESS"), std::string::npos);
+  EXPECT_NE(error_of("fault wc nth 1").find("behind DEVICE"), std::string::npos);
+  EXPECT_NE(error_of("fault wc delay 1ms vendor 3").find("status STATUS"), std::string::npos);
+  EXPECT_NE(error_of("fault wc cq #2 behind #2").find("another queue"), std::string::npos);
+  EXPECT_NE(error_of("fault wc cq 2 delay 1s").find("# and which"), std::string::npos);
+  EXPECT_NE(error_of("fault reg_mr behind hnic1").find("found \"behind\""), std::string::npos);
   EXPECT_NE(error_of("fault wc errno EIO").find("found \"errno\""), std::string::npos);
   EXPECT_NE(error_of("fault event LID_CHANGE for 1s").find("found \"for\""), std::string::npos);
   EXPECT_NE(error_of("fault event LID_CHANGE qp #1").find("found \"qp\""), std::string::npos);
@@ -92,6 +98,7 @@ TEST(FaultSpec, WhatAnEarlierRuleTakesIsRefused) {
             std::string::npos);
   EXPECT_NE(error_of("wc status GENERAL_ERR; wc nth 2 status FATAL_ERR").find("rule 1 takes all"),
             std::string::npos);
+  EXPECT_TRUE(parse_faults("wc delay 1ms; wc behind hnic1").has_value());
   EXPECT_TRUE(parse_faults("reg_mr delay 1s; reg_mr nth 2 errno ENOMEM").has_value());
   EXPECT_TRUE(parse_faults("reg_mr nth 1 errno EIO; reg_mr errno ENOMEM").has_value());
   EXPECT_TRUE(parse_faults("reg_mr rank 1 errno EIO; reg_mr errno ENOMEM").has_value());
