@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <fstream>
 
+#include "dataplane/cli/fault_prompt.h"
 #include "dataplane/cli/fault_report.h"
 #include "dataplane/cli/locate.h"
 #include "dataplane/cli/preload_obstacle.h"
@@ -50,7 +51,8 @@ Expected<std::vector<FaultRule>, std::string> read_rules(const FaultOptions& opt
     if (auto added = add_file(options.file, rules); !added) return Unexpected(added.error());
   for (const std::string& text : options.rules)
     if (auto added = add_rules(text, rules); !added) return Unexpected(added.error());
-  if (rules.empty() && !options.by_program)
+  const bool for_later = std::ranges::find(options.rules, "none") != options.rules.end();
+  if (rules.empty() && !options.by_program && !for_later)
     return Unexpected(std::string("no rule (--rule 'fault create_cq nth 3 errno ENOMEM')"));
   std::string all;
   for (FaultRule& rule : rules) {
@@ -72,15 +74,6 @@ void write_rules(FaultBoard& board, const std::vector<FaultRule>& rules, uint64_
     const std::string text = to_string(rules[i]);
     memcpy(board.rule[i].text, text.data(), std::min(text.size(), faults::kMaxFaultBytes));
   }
-}
-
-FaultReport report_of(const FaultBoard& board, const std::vector<FaultRule>& rules) {
-  FaultReport report;
-  report.processes = board.processes.load();
-  for (size_t i = 0; i < rules.size(); ++i)
-    report.rules.push_back(
-        {to_string(rules[i]), board.rule[i].met.load(), board.rule[i].fired.load()});
-  return report;
 }
 
 void no_other_child(pid_t, int) {}
@@ -129,7 +122,7 @@ int run_fault(const FaultOptions& options, const std::vector<std::string>& comma
   const pid_t pid = start_child(command, child);
   if (pid < 0) return fail("fault", fmt::format("fork: {}", strerror(errno)));
   const int code = exit_code_of(wait_and_forward(pid, no_other_child));
-  const FaultReport report = report_of(*board, *rules);
+  const FaultReport report = report_of(*board);
   fputs(text_of(report).c_str(), stderr);
   return code == 0 && !report.all_fired() ? kNeverFired : code;
 }

@@ -8,7 +8,8 @@
 namespace hostnic::cli {
 
 bool FaultReport::all_fired() const {
-  return std::ranges::all_of(rules, [](const Rule& rule) { return rule.fired != 0; });
+  return std::ranges::all_of(rules,
+                             [](const Rule& rule) { return rule.fired != 0 || rule.removed; });
 }
 
 std::string text_of(const FaultReport& report) {
@@ -23,7 +24,7 @@ std::string text_of(const FaultReport& report) {
   if (report.processes == 0)
     return text + "hostnic fault: no program made a call of verbs that the rules could see\n";
   for (const FaultReport::Rule& rule : report.rules)
-    if (rule.fired == 0)
+    if (rule.fired == 0 && !rule.removed)
       text += fmt::format("hostnic fault: never fired: {} ({})\n", rule.text,
                           rule.met == 0 ? std::string("nothing that matches has happened")
                                         : fmt::format("{} times something matched", rule.met));

@@ -11,8 +11,9 @@ namespace hostnic::cli {
 struct FaultReport {
   struct Rule {
     std::string text;
-    uint64_t met = 0;    // how often what it is about has happened
-    uint64_t fired = 0;  // and how often it has fired
+    uint64_t met = 0;      // how often what it is about has happened
+    uint64_t fired = 0;    // and how often it has fired
+    bool removed = false;  // while programs ran: it need not have fired
   };
   std::vector<Rule> rules;
   uint32_t processes = 0;  // that made calls with the rules in force

@@ -20,6 +20,7 @@
 #include <optional>
 
 #include "dataplane/cli/control_client.h"
+#include "dataplane/cli/fault_prompt.h"
 #include "dataplane/cli/process.h"
 #include "dataplane/cli/prompt_words.h"
 #include "protocol/types.h"
@@ -124,6 +125,7 @@ class Answerer {
 
   // Rates need two looks; where the first one was before, `last_look_ns` says when.
   bool once(const PromptLine& line, std::optional<uint64_t> last_look_ns) {
+    if (line.kind == PromptLine::Kind::kFault) return show(answer_fault(line.text));
     if (line.kind == PromptLine::Kind::kHelp) return show(prompt_help());
     if (line.kind == PromptLine::Kind::kCommand) return show(run_text(socket_path_, line.text));
     if (line.kind != PromptLine::Kind::kRates) return true;

@@ -18,6 +18,9 @@ constexpr uint32_t kShortestWatchMs = 100, kLongestWatchMs = 3'600'000;
 constexpr CommandInfo kOwn[] = {
     {"watch", "[SECONDS] COMMAND", "the command's answer anew each second, until a key is pressed"},
     {"rates", "[hnicK]", "counters that move, by the second"},
+    {"fault add", "RULE", "another rule of faults from now on (hostnic fault --help)"},
+    {"fault list", "", "the rules of faults, and how often they have fired"},
+    {"fault remove", "N", "end a rule, by its number in the list"},
     {"exit", "", "leave this prompt, as Ctrl-D does; hostnicd goes on"},
 };
 
@@ -150,6 +153,9 @@ Expected<PromptLine, std::string> parse_prompt_line(std::string_view line) {
     if (words.size() > 2) return Unexpected(std::string("usage: rates [hnicK]"));
     parsed.kind = PromptLine::Kind::kRates;
     parsed.text = joined(words.subspan(1));
+  } else if (words[0] == "fault") {
+    parsed.kind = PromptLine::Kind::kFault;
+    parsed.text = joined(words.subspan(1));
   } else {
     parsed.kind = PromptLine::Kind::kCommand;
     parsed.text = joined(words);
@@ -159,7 +165,8 @@ Expected<PromptLine, std::string> parse_prompt_line(std::string_view line) {
 
 bool is_answered_here(std::string_view line) {
   const std::vector<std::string> words = words_of(line);
-  return !words.empty() && (words[0] == "help" || words[0] == "watch" || words[0] == "rates");
+  return !words.empty() &&
+         (words[0] == "help" || words[0] == "watch" || words[0] == "rates" || words[0] == "fault");
 }
 
 CounterValues counters_in(std::string_view text) {

@@ -31,6 +31,7 @@ struct PromptLine {
     kCommand,  // of hostnicd
     kHelp,
     kRates,  // of NICs `text`, or all
+    kFault,  // rules of faults: `text` is what stands behind the word
     kExit,
   };
   Kind kind = Kind::kNothing;

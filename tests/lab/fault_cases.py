@@ -119,6 +119,23 @@ def of_api(hostnic, faulted):
                30, True, in_order("arm: -38\narm nonsense: -38\n", "fired: -38\ndisarm: -38\n", "status 0"))
 
 
+def of_prompt(hostnic, faulted):
+    """Rules that come and go while a program runs."""
+    script = (f"{faulted} until-fails 60 > $d/out & program=$!; until grep -q begun $d/out; do sleep 0.1; done; {hostnic} ctl 'fault list'; "
+              f"{hostnic} ctl 'fault add create_cq errno ENOMEM'; wait $program; cat $d/out; {hostnic} ctl 'fault list'; "
+              f"{hostnic} ctl fault remove 1; {hostnic} ctl 'fault list'; {faulted} calls; "
+              f"echo 'fault add reg_mr nth 900 errno EIO' | {hostnic} ctl")
+    yield Case("faults: rules from the prompt while programs run",
+               ["sh", "-c", f"d=$(mktemp -d); export d; {hostnic} lab -q --fault none -- sh -c {shell_quote([script])}; echo status $?; rm -r $d"],
+               60, True, in_order("no rules\n", "1: fault create_cq errno ENOMEM\n", "begun\ncreate_cq: ENOMEM\n",
+                                  r"1: fault create_cq errno ENOMEM \(met 1 times, fired 1 times\)\n", "no rules\n", "create_cq: ok\n",
+                                  "2: fault reg_mr nth 900 errno EIO\n", "status 98\n", "hostnic fault: faults fired: 1 of 2 ",
+                                  "hostnic fault: never fired: fault reg_mr nth 900 errno EIO"))
+    yield Case("faults: no rules can be added where none are in force",
+               ["sh", "-c", f"{hostnic} lab -q -- {hostnic} ctl 'fault add reg_mr errno EIO'; echo status $?"], 30, False,
+               has_all("no fault rules are in force here", "status 1\n"))
+
+
 def of_docs(hostnic):
     page = (HERE.parents[1] / "docs/faults.md").read_text()
     table = page.split("<!-- hostnic fault --list -->\n")[1].split("<!-- end -->")[0]
@@ -183,6 +200,7 @@ def fault_cases(maker):
     yield from of_skew(hostnic, faulted)
     yield from of_ends(hostnic, faulted)
     yield from of_api(hostnic, faulted)
+    yield from of_prompt(hostnic, faulted)
     yield from of_docs(hostnic)
     yield from of_failover(maker, hostnic)
     yield from of_use(hostnic, faulted)

@@ -13,6 +13,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cerrno>
 #include <utility>
@@ -40,7 +41,10 @@ FaultBoard* the_board = nullptr;
 Rule* the_rules = nullptr;
 // Rules are added, and never removed: who looks takes no lock.
 std::atomic<size_t> rule_count{0};
-size_t board_rules = 0;
+std::atomic<size_t> board_rules{0};  // that have been taken from the board
+// Those that the program has armed itself, by their places.
+size_t own_places[kMaxFaults];
+std::atomic<size_t> own_rules{0};
 std::atomic<bool> late_completions{false};  // some rule is of that kind
 std::atomic_flag arming = ATOMIC_FLAG_INIT;
 FaultPlace the_place;
@@ -129,14 +133,36 @@ bool add_rule(std::string_view text, FaultBoardRule* board) {
   return true;
 }
 
+bool add_rule_of(FaultBoardRule& rule) {
+  return add_rule({rule.text, strnlen(rule.text, kMaxFaultBytes)}, &rule);
+}
+
 bool read_rules(FaultBoard& board) {
   the_rules = new Rule[kMostRules];
-  for (size_t i = 0; i < board.rules; ++i) {
-    const char* text = board.rule[i].text;
-    if (!add_rule({text, strnlen(text, kMaxFaultBytes)}, &board.rule[i])) return false;
-  }
-  board_rules = board.rules;
+  const size_t count = board.rules.load(std::memory_order_acquire);
+  for (size_t i = 0; i < count; ++i)
+    if (!add_rule_of(board.rule[i])) return false;
+  board_rules.store(count, std::memory_order_relaxed);
   return true;
+}
+
+// Takes the rules that were added since.
+void take_new_rules() {
+  if (the_board->rules.load(std::memory_order_relaxed) <=
+      board_rules.load(std::memory_order_relaxed))
+    return;
+  while (arming.test_and_set(std::memory_order_acquire)) sched_yield();
+  const size_t count =
+      std::min<size_t>(the_board->rules.load(std::memory_order_acquire), kMaxFaults);
+  // Nonsense is left out: whoever adds a rule has checked it.
+  for (size_t i = board_rules; i < count; ++i) add_rule_of(the_board->rule[i]);
+  board_rules.store(std::max<size_t>(count, board_rules), std::memory_order_relaxed);
+  arming.clear(std::memory_order_release);
+}
+
+bool is_removed(const Rule& rule) {
+  return rule.disarmed.load(std::memory_order_relaxed) ||
+         (rule.board != nullptr && rule.board->removed.load(std::memory_order_relaxed) != 0);
 }
 
 // A program that cannot have the rules must not run as if it had passed them.
@@ -181,12 +207,16 @@ void say(Rule& rule, const FaultOccasion& occasion, uint64_t number) {
 bool is_on() { return the_board != nullptr; }
 
 bool has_rules_of(Subject subject) {
+  take_new_rules();
   for (size_t i = 0; i < rule_count; ++i)
     if (the_rules[i].fault.subject == subject) return true;
   return false;
 }
 
-bool has_late_completions() { return late_completions.load(std::memory_order_relaxed); }
+bool has_late_completions() {
+  take_new_rules();
+  return late_completions.load(std::memory_order_relaxed);
+}
 
 void begin_time() {
   uint64_t none = 0;
@@ -195,14 +225,14 @@ void begin_time() {
 
 Decision decide(FaultOccasion& occasion) {
   const int saved_errno = errno;
+  take_new_rules();
   number_streams();
   const uint64_t begun = begun_ns.load(std::memory_order_relaxed);
   occasion.now_ns = begun == 0 ? 0 : now_ns() - begun;
   Decision decision;
   for (size_t i = 0; i < rule_count && decision.taken == nullptr; ++i) {
     Rule& rule = the_rules[i];
-    if (rule.disarmed.load(std::memory_order_relaxed) || !matches(rule.fault, occasion, the_place))
-      continue;
+    if (is_removed(rule) || !matches(rule.fault, occasion, the_place)) continue;
     count_met(rule);
     const uint64_t number = rule.met.fetch_add(1, std::memory_order_relaxed) + 1;
     if (!hits(rule.fault, number, rule.stream)) continue;
@@ -261,20 +291,27 @@ namespace {
 int arm(const char* text) {
   if (the_board == nullptr) return -ENOSYS;
   if (text == nullptr) return -EINVAL;
-  while (arming.test_and_set(std::memory_order_acquire)) sched_yield();
   number_streams();
+  while (arming.test_and_set(std::memory_order_acquire)) sched_yield();
   const size_t place = rule_count.load(std::memory_order_relaxed);
-  const bool added = add_rule(text, nullptr);
+  const size_t number = own_rules.load(std::memory_order_relaxed);
+  const bool has_room = number < kMaxFaults;
+  const bool added = has_room && add_rule(text, nullptr);
+  if (added) {
+    own_places[number] = place;
+    own_rules.store(number + 1, std::memory_order_release);
+  }
   arming.clear(std::memory_order_release);
-  if (added) return static_cast<int>(place - board_rules);
-  return place == kMostRules ? -ENOSPC : -EINVAL;
+  if (added) return static_cast<int>(number);
+  return has_room ? -EINVAL : -ENOSPC;
 }
 
 // Null: the program has armed no such rule.
 Rule* armed_rule(int id) {
   if (the_board == nullptr || id < 0) return nullptr;
-  const size_t place = board_rules + static_cast<size_t>(id);
-  return place < rule_count.load(std::memory_order_acquire) ? &the_rules[place] : nullptr;
+  const auto number = static_cast<size_t>(id);
+  if (number >= own_rules.load(std::memory_order_acquire)) return nullptr;
+  return &the_rules[own_places[number]];
 }
 
 }  // namespace

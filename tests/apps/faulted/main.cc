@@ -4,6 +4,7 @@
 //   hostnic-faulted calls [DEVICE]             calls that make objects, in a known order
 //   hostnic-faulted completions [ex] [DEVICE]  ten WRITEs from one queue pair to another
 //   hostnic-faulted armed [DEVICE]             rules that it arms itself (hostnic-fault.h)
+//   hostnic-faulted until-fails SECONDS [DEVICE]  create_cq again and again, until it fails
 //   hostnic-faulted events SECONDS [DEVICE]    asynchronous events that come in this time
 //   hostnic-faulted skew HOW DEVICE DEVICE     completions of two devices (skew.h)
 #include <infiniband/verbs.h>
@@ -112,6 +113,24 @@ int run_calls(const char* device) {
       ibv_dealloc_pd(objects.pd) != 0 || ibv_close_device(objects.context) != 0)
     fail("not all could be destroyed");
   return 0;
+}
+
+int run_until_fails(int seconds, const char* device) {
+  const Objects objects = make_objects(device);
+  printf("begun\n");
+  fflush(stdout);
+  const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(seconds);
+  while (std::chrono::steady_clock::now() < end) {
+    ibv_cq* cq = ibv_create_cq(objects.context, 16, nullptr, nullptr, 0);
+    if (cq == nullptr) {
+      say("create_cq", errno);
+      return 0;
+    }
+    if (ibv_destroy_cq(cq) != 0) fail("ibv_destroy_cq");
+    usleep(1000);
+  }
+  printf("it never failed\n");
+  return 1;
 }
 
 // Arms, counts and disarms.
@@ -245,6 +264,7 @@ int main(int argc, char** argv) {
     const bool extended = argc > 2 && std::string_view(argv[2]) == "ex";
     return run_completions(extended, word(extended ? 3 : 2));
   }
+  if (mode == "until-fails" && argc > 2) return run_until_fails(atoi(argv[2]), word(3));
   if (mode == "events" && argc > 2) return run_events(atoi(argv[2]), word(3));
   if (mode == "skew" && argc > 4) return faulted::run_skew(argv[2], argv[3], argv[4]);
   fprintf(stderr, "usage: hostnic-faulted calls|completions|armed|events|skew ...\n");

@@ -36,6 +36,7 @@ TEST(Prompt, CompletesNicsAndWhatElseMayFollow) {
   EXPECT_EQ(completed("set impair all rx dr"), Words{"drop"});
   EXPECT_EQ(completed("explain "), Words{"last"});
   EXPECT_EQ(completed("rates hnic1"), Words{"hnic1"});
+  EXPECT_EQ(completed("fault "), (Words{"add", "list", "remove"}));
 }
 
 TEST(Prompt, CompletesWhatIsWatched) {
@@ -57,6 +58,8 @@ TEST(Prompt, TakesLinesApart) {
   EXPECT_EQ(parsed("watch 0.5 show qp").text, "show qp");
   EXPECT_EQ(parsed("rates hnic1").kind, Kind::kRates);
   EXPECT_EQ(parsed("rates hnic1").text, "hnic1");
+  EXPECT_EQ(parsed("fault add  wc delay 1ms").kind, Kind::kFault);
+  EXPECT_EQ(parsed("fault add  wc delay 1ms").text, "add wc delay 1ms");
   EXPECT_EQ(parsed("exit").kind, Kind::kExit);
   EXPECT_EQ(parsed("quit").kind, Kind::kExit) << "the prompt ends, not hostnicd";
   EXPECT_EQ(parsed("help").kind, Kind::kHelp);
