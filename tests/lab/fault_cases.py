@@ -78,6 +78,8 @@ def of_skew(hostnic, faulted):
     yield case("a queue by its number", "wc first 1 cq #2 behind #1 delay 30s", "poll",
                lambda output: in_turn()(output) or (
                    None if output.index("hnic0: wc 1:") < output.index("hnic1: wc 1:") else "hnic1 came first"))
+    yield case("no event before its completion", "wc delay 300ms", "events-one",
+               has_all("hnic0: wc 1: status 0", "hnic1: wc 1: status 0", "events enough"))
     yield case("objects go while something is held", "wc delay 20s", "left", has_all("all is destroyed"))
     yield Case("faults: skew: late and failed", ["sh", "-c", f"{hostnic} lab -q --fault 'wc nth 4 delay 100ms status RETRY_EXC_ERR vendor "
                f"0x81' -- {faulted} completions"], 20, True,
