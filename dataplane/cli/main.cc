@@ -6,6 +6,8 @@
 #include <algorithm>
 
 #include "dataplane/cli/capture.h"
+#include "dataplane/cli/check.h"
+#include "dataplane/cli/check_report.h"
 #include "dataplane/cli/control_client.h"
 #include "dataplane/cli/doctor.h"
 #include "dataplane/cli/fault.h"
@@ -50,10 +52,12 @@ struct Arguments {
   TopOptions top;
   TraceOptions trace;
   FaultOptions fault;
+  CheckOptions check;
+  bool lab_checks = false;
   std::vector<std::string> words;
   int vendor_error = -1;
   std::string to;  // of `doctor`
-  bool json = false, prometheus = false, list_faults = false;
+  bool json = false, prometheus = false, list_faults = false, list_kinds = false;
   std::string lab_directory, host;   // of `on`
   std::vector<std::string> command;  // behind `--`
 };
@@ -114,6 +118,8 @@ void declare_lab(CLI::App& app, Arguments& arguments) {
           "timeouts and timers of queue pairs and rdma_cm pass N times as fast (default 1)");
   add_faults(lab, arguments, "--fault");
   add_requirement(lab, arguments);
+  lab->add_flag("--check", arguments.lab_checks,
+                "tell mistakes in the programs' use of verbs, as `hostnic check` does");
   lab->add_option(
       "--seeds",
       "1..200: run COMMAND with one seed after the other, until it fails; then say with "
@@ -179,6 +185,25 @@ void declare_capture(CLI::App& app, Arguments& arguments) {
   capture->add_option("WORDS", options.words, "NIC (default: all), then a filter");
 }
 
+void declare_check(CLI::App& app, Arguments& arguments) {
+  CLI::App* check = app.add_subcommand(
+      "check", "run COMMAND and tell mistakes in its use of verbs, on any device");
+  check->footer(
+      "Usage: hostnic check [OPTIONS] -- COMMAND [ARGUMENTS]\n"
+      "On hostnic's devices: hostnic lab --check -- COMMAND, or hostnic run -- hostnic check -- ...\n"
+      "Exit code 96: there were findings, and COMMAND itself ended with 0.");
+  CheckOptions& options = arguments.check;
+  check->add_option("--json", options.json, "write the findings to this file, too");
+  check->add_option("--suppress", options.suppressions,
+                    "file of findings to leave out: lines KIND PATTERN");
+  check->add_option("--exit-code", options.exit_code, "instead of 96; 0: the command's always")
+      ->check(CLI::Range(0, 255));
+  check->add_flag("--strict", options.is_strict,
+                  "also what is a mistake in most programs, but not in all");
+  check->add_flag("--full", options.is_full, "compare every request, with all its bytes");
+  check->add_flag("--list", arguments.list_kinds, "all kinds of findings");
+}
+
 void declare_others(CLI::App& app, Arguments& arguments) {
   CLI::App* run = app.add_subcommand("run", "run COMMAND on a running hostnicd, or lab");
   run->footer("Usage: hostnic run [OPTIONS] -- COMMAND [ARGUMENTS]");
@@ -200,6 +225,7 @@ void declare_others(CLI::App& app, Arguments& arguments) {
   fault->add_flag("--api", arguments.fault.by_program,
                   "the program arms rules itself (hostnic-fault.h): none need be given");
   fault->add_flag("--list", arguments.list_faults, "all names that rules may have");
+  declare_check(app, arguments);
   CLI::App* trace = app.add_subcommand(
       "trace", "run COMMAND and show its calls of verbs and librdmacm, on any device");
   trace->footer(
@@ -348,19 +374,26 @@ int dispatch(const CLI::App& app, const Arguments& arguments) {
     fputs(faults::fault_tables().c_str(), stdout);
     return 0;
   }
+  if (arguments.list_kinds) {
+    fputs(table_of_kinds().c_str(), stdout);
+    return 0;
+  }
   if (arguments.command.empty())
     return fail(name, fmt::format("no command (usage: hostnic {} -- COMMAND [ARGUMENTS])",
                                   name == "on" ? "on HOST" : name + " [OPTIONS]"));
   if (name == "on") return run_on_host(arguments.lab_directory, arguments.host, arguments.command);
   if (name == "trace") return run_trace(arguments.trace, arguments.command);
+  if (name == "check") return run_check(arguments.check, arguments.command);
   FaultOptions fault = arguments.fault;
   take_fault_variable(fault);
   if (name == "fault") return run_fault(fault, arguments.command);
   for (const std::string& argument : arguments.lab.daemon_arguments)
     if (argument.starts_with("--seed=") && argument != "--seed=random")
       fault.seed = argument.substr(7);
-  const std::vector<std::string> command =
-      fault.has_rules() ? with_faults(fault, arguments.command) : arguments.command;
+  const std::vector<std::string> checked = arguments.lab_checks
+                                               ? with_check(arguments.check, arguments.command)
+                                               : arguments.command;
+  const std::vector<std::string> command = fault.has_rules() ? with_faults(fault, checked) : checked;
   if (name == "run")
     return run_on_hostnicd(arguments.socket_path, arguments.devices, arguments.lab.required_bytes,
                            command);

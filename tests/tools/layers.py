@@ -19,7 +19,8 @@ FOR_ALL = {"address_book.h", "counters.h", "limits.h", "port.h", "settings.h"}
 # The library's folders, from below, and what each may include besides itself.
 SHIM = {"elf": set(), "base": set(), "memory": {"elf", "base"}, "driver": {"base"},
         "runtime": {"base", "memory", "driver"}, "cm": {"elf", "base", "runtime"},
-        "hooks": {"elf", "base", "runtime", "cm"}, "trace": set(), "faults": set(), "calls": {"elf", "trace", "faults"},
+        "hooks": {"elf", "base", "runtime", "cm"}, "trace": set(), "faults": set(), "check": set(),
+        "calls": {"elf", "trace", "faults", "check"},
         "abi": {"elf", "base", "memory", "driver", "runtime", "cm", "hooks"}}
 # Headers of abi/ that folders below it may include, and why.
 SHIM_UPWARDS = {

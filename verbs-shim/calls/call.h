@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// One call that is on its way from a program to its device: what is told of it (trace/), and
-// whether it is let through (faults/).
+// One call that is on its way from a program to its device: what is told of it (trace/), whether it
+// is let through (faults/), and what is wrong with it (check/).
 #pragma once
 
 #include <infiniband/verbs.h>
@@ -10,6 +10,7 @@
 #include <string_view>
 #include <type_traits>
 
+#include "verbs-shim/check/check.h"
 #include "verbs-shim/faults/injector.h"
 #include "verbs-shim/trace/recorder.h"
 
@@ -18,7 +19,7 @@ namespace hostnic::calls {
 using trace::Text;
 
 // Whether anybody wants to know of calls: the tables of objects are left alone else.
-inline bool is_watching() { return trace::is_on() || faults::is_on(); }
+inline bool is_watching() { return trace::is_on() || faults::is_on() || check::is_on(); }
 
 // The device that a call is about; null: none, or not known before the call.
 inline const ibv_device* device_of(const ibv_device* device) { return device; }
@@ -37,9 +38,14 @@ const ibv_device* device_of(const Object* object) {
 class Call : public trace::Call {
  public:
   // About nothing that belongs to a device.
-  explicit Call(const char* name) : trace::Call(name), name_(name) {}
+  // `caller` is where the function returns to in which the Call is.
+  explicit Call(const char* name, const void* caller = __builtin_return_address(0))
+      : trace::Call(name), name_(name) {
+    if (check::is_on()) check::enters(name, caller);
+  }
   template <typename Object>
-  Call(const char* name, const Object* object) : Call(name) {
+  Call(const char* name, const Object* object, const void* caller = __builtin_return_address(0))
+      : Call(name, caller) {
     if (!faults::is_on()) return;
     device_ = device_of(object);
     if constexpr (std::is_same_v<Object, ibv_qp>) qpn_ = object->qp_num;
@@ -70,6 +76,15 @@ class Call : public trace::Call {
   auto make(Function& function, Arguments... arguments) const {
     using Result = decltype(function(arguments...));
     return goes_on() ? function(arguments...) : failure<Result>();
+  }
+  // The same for a call that destroys its object and returns 0 where that is gone.
+  template <typename Function, typename Object>
+  int destroy(Function& function, Object* object) const {
+    if (!check::is_on() || object == nullptr) return make(function, object);
+    const check::Going going = check::destroys(object);
+    const int result = make(function, object);
+    check::destroyed(going, result == 0);
+    return result;
   }
 
  private:

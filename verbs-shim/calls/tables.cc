@@ -4,6 +4,7 @@
 #include <pthread.h>
 
 #include <cstddef>
+#include <type_traits>
 
 #include "verbs-shim/calls/call.h"
 #include "verbs-shim/calls/late_polls.h"
@@ -61,6 +62,7 @@ int poll_cq(ibv_cq* cq, int entries, ibv_wc* completions) {
                                     : ops_of(cq->context).poll_cq(cq, entries, completions);
   if (!late && spoils_completions())
     for (int i = 0; i < count; ++i) spoil(cq, completions[i]);
+  if (check::is_on()) check::polled(cq, completions, count);
   if (count == 0) {
     call.ends_as_empty_poll(cq, entries, /*extended=*/false);
     return 0;
@@ -83,6 +85,22 @@ int posted(Call& call, int result, Request** bad) {
   return result;
 }
 
+// Makes a call that posts, and tells what is to be checked before and after it.
+template <typename Queue, typename Request, typename Make>
+int checked_post(Queue* queue, Request* first, Request** bad, Make make) {
+  if (!check::is_on()) return make();
+  check::Posting posting;
+  if constexpr (std::is_same_v<Request, ibv_send_wr>)
+    posting = check::sends(queue, first);
+  else
+    posting = check::receives(queue, first);
+  const int result = make();
+  if (posting.qp != nullptr || posting.srq != nullptr)
+    check::posted(posting, result,
+                  result != 0 && bad != nullptr ? check::requests_before(first, *bad) : 0);
+  return result;
+}
+
 int post_send(ibv_qp* qp, ibv_send_wr* wr, ibv_send_wr** bad_wr) {
   Call call("ibv_post_send", qp);
   if (call.on()) {
@@ -91,9 +109,10 @@ int post_send(ibv_qp* qp, ibv_send_wr* wr, ibv_send_wr** bad_wr) {
   }
   call.begins();
   if (!call.goes_on() && bad_wr != nullptr) *bad_wr = wr;
-  return posted(
-      call, call.goes_on() ? ops_of(qp->context).post_send(qp, wr, bad_wr) : call.failure<int>(),
-      bad_wr);
+  if (!call.goes_on()) return posted(call, call.failure<int>(), bad_wr);
+  return posted(call, checked_post(qp, wr, bad_wr, [&] {
+                  return ops_of(qp->context).post_send(qp, wr, bad_wr);
+                }), bad_wr);
 }
 
 int post_recv(ibv_qp* qp, ibv_recv_wr* wr, ibv_recv_wr** bad_wr) {
@@ -104,9 +123,10 @@ int post_recv(ibv_qp* qp, ibv_recv_wr* wr, ibv_recv_wr** bad_wr) {
   }
   call.begins();
   if (!call.goes_on() && bad_wr != nullptr) *bad_wr = wr;
-  return posted(
-      call, call.goes_on() ? ops_of(qp->context).post_recv(qp, wr, bad_wr) : call.failure<int>(),
-      bad_wr);
+  if (!call.goes_on()) return posted(call, call.failure<int>(), bad_wr);
+  return posted(call, checked_post(qp, wr, bad_wr, [&] {
+                  return ops_of(qp->context).post_recv(qp, wr, bad_wr);
+                }), bad_wr);
 }
 
 int post_srq_recv(ibv_srq* srq, ibv_recv_wr* wr, ibv_recv_wr** bad_wr) {
@@ -117,11 +137,30 @@ int post_srq_recv(ibv_srq* srq, ibv_recv_wr* wr, ibv_recv_wr** bad_wr) {
   }
   call.begins();
   if (!call.goes_on() && bad_wr != nullptr) *bad_wr = wr;
-  return posted(
-      call,
-      call.goes_on() ? ops_of(srq->context).post_srq_recv(srq, wr, bad_wr) : call.failure<int>(),
-      bad_wr);
+  if (!call.goes_on()) return posted(call, call.failure<int>(), bad_wr);
+  return posted(call, checked_post(srq, wr, bad_wr, [&] {
+                  return ops_of(srq->context).post_srq_recv(srq, wr, bad_wr);
+                }), bad_wr);
 }
+
+// Calls of a device's table that make what is checked.
+struct Noting {
+  ibv_mr* alloc_null_mr(ibv_pd* pd) const {
+    return check::made(extended_of(pd->context).alloc_null_mr(pd),
+                       check::Memory{.access = IBV_ACCESS_LOCAL_WRITE});
+  }
+  ibv_mr* reg_dm_mr(ibv_pd* pd, ibv_dm* dm, uint64_t offset, size_t bytes, unsigned access) const {
+    return check::made(extended_of(pd->context).reg_dm_mr(pd, dm, offset, bytes, access),
+                       check::Memory{.access = access});
+  }
+  ibv_pd* alloc_parent_domain(ibv_context* context, ibv_parent_domain_init_attr* attr) const {
+    return check::made(extended_of(context).alloc_parent_domain(context, attr), attr->pd);
+  }
+  ibv_srq* create_srq_ex(ibv_context* context, ibv_srq_init_attr_ex* attr) const {
+    return check::made(extended_of(context).create_srq_ex(context, attr));
+  }
+};
+constexpr Noting noting;
 
 // A call whose arguments are told by one format.
 #define HOSTNIC_TABLE_CALL(result_type, name, subject, table, member, parameters, arguments, word, \
@@ -159,10 +198,10 @@ HOSTNIC_TABLE_CALL(int, "ibv_advise_mr", pd, extended_of(pd->context), advise_mr
                     uint32_t count),
                    (pd, advice, flags, sges, count), "", "pd %p, advice %d, flags 0x%x, %u ranges",
                    HOSTNIC_P(pd), advice, flags, count)
-HOSTNIC_TABLE_CALL(ibv_mr*, "ibv_alloc_null_mr", pd, extended_of(pd->context), alloc_null_mr,
-                   (ibv_pd * pd), (pd), "mr", "pd %p", HOSTNIC_P(pd))
-HOSTNIC_TABLE_CALL(ibv_pd*, "ibv_alloc_parent_domain", context, extended_of(context),
-                   alloc_parent_domain, (ibv_context * context, ibv_parent_domain_init_attr* attr),
+HOSTNIC_TABLE_CALL(ibv_mr*, "ibv_alloc_null_mr", pd, noting, alloc_null_mr, (ibv_pd * pd), (pd),
+                   "mr", "pd %p", HOSTNIC_P(pd))
+HOSTNIC_TABLE_CALL(ibv_pd*, "ibv_alloc_parent_domain", context, noting, alloc_parent_domain,
+                   (ibv_context * context, ibv_parent_domain_init_attr* attr),
                    (context, attr), "pd", "context %p, pd %p", HOSTNIC_P(context),
                    HOSTNIC_P(attr->pd))
 HOSTNIC_TABLE_CALL(ibv_td*, "ibv_alloc_td", context, extended_of(context), alloc_td,
@@ -184,7 +223,7 @@ HOSTNIC_TABLE_CALL(int, "ibv_query_device_ex", context, extended_of(context), qu
 HOSTNIC_TABLE_CALL(ibv_qp*, "ibv_open_qp", context, extended_of(context), open_qp,
                    (ibv_context * context, ibv_qp_open_attr* attr), (context, attr), "qp",
                    "context %p, qp 0x%x", HOSTNIC_P(context), attr->qp_num)
-HOSTNIC_TABLE_CALL(ibv_srq*, "ibv_create_srq_ex", context, extended_of(context), create_srq_ex,
+HOSTNIC_TABLE_CALL(ibv_srq*, "ibv_create_srq_ex", context, noting, create_srq_ex,
                    (ibv_context * context, ibv_srq_init_attr_ex* attr), (context, attr), "srq",
                    "context %p, wr %u, sge %u", HOSTNIC_P(context), attr->attr.max_wr,
                    attr->attr.max_sge)
@@ -215,7 +254,7 @@ HOSTNIC_TABLE_CALL(ibv_dm*, "ibv_alloc_dm", context, extended_of(context), alloc
                    "context %p, %zu bytes", HOSTNIC_P(context), attr->length)
 HOSTNIC_TABLE_CALL(int, "ibv_free_dm", dm, extended_of(dm->context), free_dm, (ibv_dm * dm), (dm),
                    "", "dm %p", HOSTNIC_P(dm))
-HOSTNIC_TABLE_CALL(ibv_mr*, "ibv_reg_dm_mr", pd, extended_of(pd->context), reg_dm_mr,
+HOSTNIC_TABLE_CALL(ibv_mr*, "ibv_reg_dm_mr", pd, noting, reg_dm_mr,
                    (ibv_pd * pd, ibv_dm* dm, uint64_t offset, size_t length, unsigned int access),
                    (pd, dm, offset, length, access), "mr",
                    "pd %p, dm %p, offset %lu, %zu bytes, access 0x%x", HOSTNIC_P(pd), HOSTNIC_P(dm),
@@ -245,6 +284,7 @@ ibv_cq_ex* traced_create_cq_ex(ibv_context* context, ibv_cq_init_attr_ex* attr) 
   ibv_cq_ex* cq = call.ends_with(call.goes_on() ? extended_of(context).create_cq_ex(context, attr)
                                                 : call.failure<ibv_cq_ex*>(),
                                  "cq");
+  check::made(cq);
   watch_cq(cq);
   if (faults::is_on() && cq != nullptr) faults::begin_cq(ibv_cq_ex_to_cq(cq));
   return cq;
@@ -261,6 +301,7 @@ ibv_qp* traced_create_qp_ex(ibv_context* context, ibv_qp_init_attr_ex* attr) {
   call.begins();
   ibv_qp* qp =
       call.goes_on() ? extended_of(context).create_qp_ex(context, attr) : call.failure<ibv_qp*>();
+  check::made(qp, attr);
   if (faults::is_on() && qp != nullptr) faults::note_created(qp);
   if (qp == nullptr || !call.on()) return call.ends_with(qp, "qp");
   call.begin_result();
@@ -325,6 +366,7 @@ int start_poll(ibv_cq_ex* cq, ibv_poll_cq_attr* attr) {
                      : late          ? start_late(cq)
                                      : extended_cqs.find(cq)->start_poll(cq, attr);
   if (!late && result == 0 && spoils_completions()) spoil_current(cq);
+  if (result == 0 && check::is_on()) check::polled(cq);
   if (result == ENOENT) {
     call.ends_as_empty_poll(cq, 0, /*extended=*/true);
     return result;
@@ -339,6 +381,7 @@ int next_poll(ibv_cq_ex* cq) {
   const bool late = is_late(cq);
   const int result = late ? next_late(cq) : extended_cqs.find(cq)->next_poll(cq);
   if (!late && result == 0 && spoils_completions()) spoil_current(cq);
+  if (result == 0 && check::is_on()) check::polled(cq);
   return moved_on(call, result, cq);
 }
 
@@ -366,6 +409,7 @@ constinit Originals<ibv_qp_ex> builders;
       if (is_request(#member)) add_request(call.text(), qp);     \
     }                                                            \
     call.begins();                                               \
+    if (check::is_on()) check::built::member arguments;          \
     builders.find(qp)->member arguments;                         \
     call.ends_without_result();                                  \
   }
@@ -426,7 +470,13 @@ int traced_wr_complete(ibv_qp_ex* qp) {
   Call call("ibv_wr_complete", &qp->qp_base);
   if (call.on()) call.text().add("qp 0x%x", qp->qp_base.qp_num);
   call.begins();
-  if (call.goes_on()) return call.ends(builders.find(qp)->wr_complete(qp));
+  if (call.goes_on()) {
+    const check::Posting posting = check::is_on() ? check::completes(qp) : check::Posting{};
+    const int result = builders.find(qp)->wr_complete(qp);
+    if (posting.qp != nullptr) check::posted(posting, result, 0);
+    return call.ends(result);
+  }
+  if (check::is_on()) check::built::wr_abort(qp);
   builders.find(qp)->wr_abort(qp);
   return call.ends(call.failure<int>());
 }

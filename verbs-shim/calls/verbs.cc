@@ -39,6 +39,12 @@ void add_region(Call& call, const ibv_pd* pd, const void* start, size_t length, 
   add_access(call.text(), access);
 }
 
+uint64_t address_of(const void* start) { return reinterpret_cast<uint64_t>(start); }
+template <typename Access>
+check::Memory memory_of(const void* start, size_t length, uint64_t iova, Access access) {
+  return {start, length, iova, static_cast<unsigned>(access)};
+}
+
 // A result with a text of its own where it is good.
 template <typename Tell>
 int ends_telling(Call& call, int result, Tell tell) {
@@ -89,7 +95,7 @@ HOSTNIC_CALL_OF_PROGRAM ibv_context* ibv_open_device(ibv_device* device) {
   Call call("ibv_open_device", device);
   HOSTNIC_ARGUMENTS(call, "%s", device != nullptr ? device->name : "NULL");
   call.begins();
-  ibv_context* context = call.ends_with(call.make(next, device), "context");
+  ibv_context* context = call.ends_with(check::made(call.make(next, device)), "context");
   watch_context(context);
   return context;
 }
@@ -99,7 +105,7 @@ HOSTNIC_CALL_OF_PROGRAM ibv_context* ibv_import_device(int command_fd) {
   Call call("ibv_import_device");
   HOSTNIC_ARGUMENTS(call, "cmd_fd %d", command_fd);
   call.begins();
-  ibv_context* context = call.ends_with(call.make(next, command_fd), "context");
+  ibv_context* context = call.ends_with(check::made(call.make(next, command_fd)), "context");
   watch_context(context);
   return context;
 }
@@ -110,7 +116,7 @@ HOSTNIC_CALL_OF_PROGRAM int ibv_close_device(ibv_context* context) {
   HOSTNIC_ARGUMENTS(call, "context %p", address(context));
   call.begins();
   forget_context(context);
-  const int result = call.make(next, context);
+  const int result = call.destroy(next, context);
   if (result != 0) watch_context(context);
   return call.ends(result);
 }
@@ -127,6 +133,7 @@ HOSTNIC_CALL_OF_PROGRAM int ibv_get_async_event(ibv_context* context, ibv_async_
                                                 return next(of, taken);
                                               })
                          : next(context, event);
+  if (result == 0 && check::is_on()) check::took_event(*event);
   return ends_telling(call, result, [&](Text& text) {
     text.add(", ");
     add_event(text, event->event_type);
@@ -138,6 +145,7 @@ HOSTNIC_CALL_OF_PROGRAM void ibv_ack_async_event(ibv_async_event* event) {
   Call call("ibv_ack_async_event");
   if (call.on()) add_event(call.text(), event->event_type);
   call.begins();
+  if (check::is_on()) check::acknowledged(*event);
   if (!faults::is_on() || !faults::acknowledge_event(*event)) next(event);
   call.ends_without_result();
 }
@@ -220,7 +228,9 @@ HOSTNIC_CALL_OF_PROGRAM int ibv_fork_init() {
   HOSTNIC_NEXT(ibv_fork_init);
   Call call("ibv_fork_init");
   call.begins();
-  return call.ends(call.make(next));
+  const int result = call.make(next);
+  if (result == 0 && check::is_on()) check::initialized_forks();
+  return call.ends(result);
 }
 
 // -- Protection domains and memory.
@@ -230,7 +240,7 @@ HOSTNIC_CALL_OF_PROGRAM ibv_pd* ibv_alloc_pd(ibv_context* context) {
   Call call("ibv_alloc_pd", context);
   HOSTNIC_ARGUMENTS(call, "context %p", address(context));
   call.begins();
-  return call.ends_with(call.make(next, context), "pd");
+  return call.ends_with(check::made(call.make(next, context)), "pd");
 }
 
 HOSTNIC_CALL_OF_PROGRAM ibv_pd* ibv_import_pd(ibv_context* context, uint32_t handle) {
@@ -238,7 +248,7 @@ HOSTNIC_CALL_OF_PROGRAM ibv_pd* ibv_import_pd(ibv_context* context, uint32_t han
   Call call("ibv_import_pd", context);
   HOSTNIC_ARGUMENTS(call, "context %p, handle %u", address(context), handle);
   call.begins();
-  return call.ends_with(call.make(next, context, handle), "pd");
+  return call.ends_with(check::made(call.make(next, context, handle)), "pd");
 }
 
 HOSTNIC_CALL_OF_PROGRAM int ibv_dealloc_pd(ibv_pd* pd) {
@@ -246,7 +256,7 @@ HOSTNIC_CALL_OF_PROGRAM int ibv_dealloc_pd(ibv_pd* pd) {
   Call call("ibv_dealloc_pd", pd);
   HOSTNIC_ARGUMENTS(call, "pd %p", address(pd));
   call.begins();
-  return call.ends(call.make(next, pd));
+  return call.ends(call.destroy(next, pd));
 }
 
 HOSTNIC_CALL_OF_PROGRAM ibv_mr* ibv_reg_mr(ibv_pd* pd, void* start, size_t length, int access) {
@@ -254,7 +264,8 @@ HOSTNIC_CALL_OF_PROGRAM ibv_mr* ibv_reg_mr(ibv_pd* pd, void* start, size_t lengt
   Call call("ibv_reg_mr", pd);
   add_region(call, pd, start, length, static_cast<unsigned>(access));
   call.begins();
-  return ends_with_region(call, call.make(next, pd, start, length, access));
+  return ends_with_region(call, check::made(call.make(next, pd, start, length, access),
+                                            memory_of(start, length, address_of(start), access)));
 }
 
 HOSTNIC_CALL_OF_PROGRAM ibv_mr* ibv_reg_mr_iova(ibv_pd* pd, void* start, size_t length,
@@ -264,7 +275,8 @@ HOSTNIC_CALL_OF_PROGRAM ibv_mr* ibv_reg_mr_iova(ibv_pd* pd, void* start, size_t 
   add_region(call, pd, start, length, static_cast<unsigned>(access));
   HOSTNIC_ARGUMENTS(call, ", iova 0x%lx", iova);
   call.begins();
-  return ends_with_region(call, call.make(next, pd, start, length, iova, access));
+  return ends_with_region(call, check::made(call.make(next, pd, start, length, iova, access),
+                                            memory_of(start, length, iova, access)));
 }
 
 // The inline functions of the headers call this one where they do not know the rights beforehand.
@@ -276,7 +288,8 @@ HOSTNIC_CALL_OF_PROGRAM ibv_mr* ibv_reg_mr_iova2(ibv_pd* pd, void* start, size_t
   add_region(call, pd, start, length, access);
   if (!plain) HOSTNIC_ARGUMENTS(call, ", iova 0x%lx", iova);
   call.begins();
-  return ends_with_region(call, call.make(next, pd, start, length, iova, access));
+  return ends_with_region(call, check::made(call.make(next, pd, start, length, iova, access),
+                                            memory_of(start, length, iova, access)));
 }
 
 HOSTNIC_CALL_OF_PROGRAM ibv_mr* ibv_reg_dmabuf_mr(ibv_pd* pd, uint64_t offset, size_t length,
@@ -288,7 +301,9 @@ HOSTNIC_CALL_OF_PROGRAM ibv_mr* ibv_reg_dmabuf_mr(ibv_pd* pd, uint64_t offset, s
                     offset, length, iova);
   if (call.on()) add_access(call.text(), static_cast<unsigned>(access));
   call.begins();
-  return ends_with_region(call, call.make(next, pd, offset, length, iova, fd, access));
+  return ends_with_region(call,
+                          check::made(call.make(next, pd, offset, length, iova, fd, access),
+                                      memory_of(nullptr, length, iova, access)));
 }
 
 HOSTNIC_CALL_OF_PROGRAM int ibv_rereg_mr(ibv_mr* mr, int flags, ibv_pd* pd, void* start,
@@ -300,7 +315,10 @@ HOSTNIC_CALL_OF_PROGRAM int ibv_rereg_mr(ibv_mr* mr, int flags, ibv_pd* pd, void
                     address(pd), start, length);
   if (call.on()) add_access(call.text(), static_cast<unsigned>(access));
   call.begins();
-  return ends_telling(call, call.make(next, mr, flags, pd, start, length, access),
+  const int result = call.make(next, mr, flags, pd, start, length, access);
+  if (result == 0 && check::is_on())
+    check::changed(mr, flags, memory_of(start, length, address_of(start), access));
+  return ends_telling(call, result,
                       [&](Text& text) { text.add(", lkey 0x%x rkey 0x%x", mr->lkey, mr->rkey); });
 }
 
@@ -309,7 +327,7 @@ HOSTNIC_CALL_OF_PROGRAM int ibv_dereg_mr(ibv_mr* mr) {
   Call call("ibv_dereg_mr", mr);
   HOSTNIC_ARGUMENTS(call, "mr %p", address(mr));
   call.begins();
-  return call.ends(call.make(next, mr));
+  return call.ends(call.destroy(next, mr));
 }
 
 // -- Completion channels and queues.
@@ -319,7 +337,7 @@ HOSTNIC_CALL_OF_PROGRAM ibv_comp_channel* ibv_create_comp_channel(ibv_context* c
   Call call("ibv_create_comp_channel", context);
   HOSTNIC_ARGUMENTS(call, "context %p", address(context));
   call.begins();
-  ibv_comp_channel* channel = call.make(next, context);
+  ibv_comp_channel* channel = check::made(call.make(next, context));
   if (faults::is_on() && channel != nullptr) faults::begin_channel(channel);
   return call.ends_with(channel, "channel");
 }
@@ -330,7 +348,7 @@ HOSTNIC_CALL_OF_PROGRAM int ibv_destroy_comp_channel(ibv_comp_channel* channel) 
   HOSTNIC_ARGUMENTS(call, "channel %p", address(channel));
   call.begins();
   if (faults::is_on()) faults::end_channel(channel);
-  const int result = call.make(next, channel);
+  const int result = call.destroy(next, channel);
   if (faults::is_on() && result != 0) faults::begin_channel(channel);
   return call.ends(result);
 }
@@ -343,7 +361,7 @@ HOSTNIC_CALL_OF_PROGRAM ibv_cq* ibv_create_cq(ibv_context* context, int entries,
   HOSTNIC_ARGUMENTS(call, "context %p, %d entries, channel %p, vector %d", address(context),
                     entries, address(channel), vector);
   call.begins();
-  ibv_cq* cq = call.make(next, context, entries, cq_context, channel, vector);
+  ibv_cq* cq = check::made(call.make(next, context, entries, cq_context, channel, vector));
   if (faults::is_on() && cq != nullptr) faults::begin_cq(cq);
   return call.ends_with(cq, "cq");
 }
@@ -354,7 +372,9 @@ HOSTNIC_CALL_OF_PROGRAM int ibv_resize_cq(ibv_cq* cq, int entries) {
   call.is_of_size(static_cast<uint64_t>(std::max(entries, 0)));
   HOSTNIC_ARGUMENTS(call, "cq %p, %d entries", address(cq), entries);
   call.begins();
-  return call.ends(call.make(next, cq, entries));
+  const int result = call.make(next, cq, entries);
+  if (result == 0 && check::is_on()) check::resized(cq);
+  return call.ends(result);
 }
 
 HOSTNIC_CALL_OF_PROGRAM int ibv_destroy_cq(ibv_cq* cq) {
@@ -365,7 +385,7 @@ HOSTNIC_CALL_OF_PROGRAM int ibv_destroy_cq(ibv_cq* cq) {
   const bool watched = is_watched_cq(cq);
   if (watched) forget_cq(cq);
   faults::LateQueue* const late = faults::is_on() ? faults::end_cq(cq) : nullptr;
-  const int result = call.make(next, cq);
+  const int result = call.destroy(next, cq);
   if (late != nullptr) faults::cq_ended(late, /*stays=*/result != 0);
   if (watched && result != 0) watch_cq(reinterpret_cast<ibv_cq_ex*>(cq));
   return call.ends(result);
@@ -380,6 +400,7 @@ HOSTNIC_CALL_OF_PROGRAM int ibv_get_cq_event(ibv_comp_channel* channel, ibv_cq**
   const int result = !call.goes_on()   ? call.failure<int>()
                      : faults::is_on() ? faults::take_cq_event(channel, cq, cq_context)
                                        : next(channel, cq, cq_context);
+  if (result == 0 && check::is_on()) check::took_cq_event(*cq);
   return ends_telling(call, result, [&](Text& text) { text.add(", cq %p", address(*cq)); });
 }
 
@@ -388,6 +409,7 @@ HOSTNIC_CALL_OF_PROGRAM void ibv_ack_cq_events(ibv_cq* cq, unsigned int count) {
   Call call("ibv_ack_cq_events", cq);
   HOSTNIC_ARGUMENTS(call, "cq %p, %u", address(cq), count);
   call.begins();
+  if (check::is_on()) check::acknowledged(cq, count);
   next(cq, faults::is_on() ? faults::acknowledged_events(cq, count) : count);
   call.ends_without_result();
 }
@@ -401,7 +423,7 @@ HOSTNIC_CALL_OF_PROGRAM ibv_srq* ibv_create_srq(ibv_pd* pd, ibv_srq_init_attr* a
   HOSTNIC_ARGUMENTS(call, "pd %p, wr %u, sge %u", address(pd), attr->attr.max_wr,
                     attr->attr.max_sge);
   call.begins();
-  return call.ends_with(call.make(next, pd, attr), "srq");
+  return call.ends_with(check::made(call.make(next, pd, attr)), "srq");
 }
 
 HOSTNIC_CALL_OF_PROGRAM int ibv_modify_srq(ibv_srq* srq, ibv_srq_attr* attr, int mask) {
@@ -427,7 +449,7 @@ HOSTNIC_CALL_OF_PROGRAM int ibv_destroy_srq(ibv_srq* srq) {
   Call call("ibv_destroy_srq", srq);
   HOSTNIC_ARGUMENTS(call, "srq %p", address(srq));
   call.begins();
-  return call.ends(call.make(next, srq));
+  return call.ends(call.destroy(next, srq));
 }
 
 // -- Queue pairs.
@@ -441,7 +463,7 @@ HOSTNIC_CALL_OF_PROGRAM ibv_qp* ibv_create_qp(ibv_pd* pd, ibv_qp_init_attr* attr
                 attr->sq_sig_all != 0);
   }
   call.begins();
-  ibv_qp* qp = call.make(next, pd, attr);
+  ibv_qp* qp = check::made(call.make(next, pd, attr), attr);
   if (faults::is_on() && qp != nullptr) faults::note_created(qp);
   if (qp == nullptr || !call.on()) return call.ends_with(qp, "qp");
   call.begin_result();
@@ -463,6 +485,7 @@ HOSTNIC_CALL_OF_PROGRAM int ibv_modify_qp(ibv_qp* qp, ibv_qp_attr* attr, int mas
     faults::set_failed(qp, false);
     faults::drop_completions(qp->context, qp->qp_num);
   }
+  if (check::is_on() && result == 0) check::modified(qp, *attr, mask);
   return call.ends(result);
 }
 
@@ -472,7 +495,9 @@ HOSTNIC_CALL_OF_PROGRAM int ibv_query_qp(ibv_qp* qp, ibv_qp_attr* attr, int mask
   Call call("ibv_query_qp", qp);
   HOSTNIC_ARGUMENTS(call, "qp 0x%x", qp->qp_num);
   call.begins();
-  return ends_telling(call, call.make(next, qp, attr, mask, init),
+  const int result = call.make(next, qp, attr, mask, init);
+  if (result == 0 && check::is_on()) check::queried(qp, *attr, mask);
+  return ends_telling(call, result,
                       [&](Text& text) { add_qp_attr(text, *attr, mask & IBV_QP_STATE); });
 }
 
@@ -502,7 +527,7 @@ HOSTNIC_CALL_OF_PROGRAM int ibv_destroy_qp(ibv_qp* qp) {
   const faults::KnownQp known = faults::is_on() ? faults::forget(qp) : faults::KnownQp{};
   ibv_context* const context = qp->context;
   const uint32_t qpn = qp->qp_num;
-  const int result = call.make(next, qp);
+  const int result = call.destroy(next, qp);
   if (faults::is_on() && result == 0) faults::drop_completions(context, qpn);
   if (known.qp != nullptr && result != 0) faults::remember(known);
   if (watched && result != 0) watch_qp(reinterpret_cast<ibv_qp_ex*>(qp));
@@ -552,7 +577,7 @@ HOSTNIC_CALL_OF_PROGRAM ibv_ah* ibv_create_ah(ibv_pd* pd, ibv_ah_attr* attr) {
   HOSTNIC_ARGUMENTS(call, "pd %p, ", address(pd));
   if (call.on()) add_ah(call.text(), *attr);
   call.begins();
-  return call.ends_with(call.make(next, pd, attr), "ah");
+  return call.ends_with(check::made(call.make(next, pd, attr)), "ah");
 }
 
 HOSTNIC_CALL_OF_PROGRAM ibv_ah* ibv_create_ah_from_wc(ibv_pd* pd, ibv_wc* wc, ibv_grh* grh,
@@ -561,7 +586,7 @@ HOSTNIC_CALL_OF_PROGRAM ibv_ah* ibv_create_ah_from_wc(ibv_pd* pd, ibv_wc* wc, ib
   Call call("ibv_create_ah_from_wc", pd);
   HOSTNIC_ARGUMENTS(call, "pd %p, src_qp 0x%x, port %u", address(pd), wc->src_qp, port);
   call.begins();
-  return call.ends_with(call.make(next, pd, wc, grh, port), "ah");
+  return call.ends_with(check::made(call.make(next, pd, wc, grh, port)), "ah");
 }
 
 HOSTNIC_CALL_OF_PROGRAM int ibv_init_ah_from_wc(ibv_context* context, uint8_t port, ibv_wc* wc,
@@ -578,5 +603,5 @@ HOSTNIC_CALL_OF_PROGRAM int ibv_destroy_ah(ibv_ah* ah) {
   Call call("ibv_destroy_ah", ah);
   HOSTNIC_ARGUMENTS(call, "ah %p", address(ah));
   call.begins();
-  return call.ends(call.make(next, ah));
+  return call.ends(call.destroy(next, ah));
 }
