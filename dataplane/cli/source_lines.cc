@@ -59,9 +59,13 @@ SourcePlace source_of(const CheckPlace& place) {
   // The call is in front of where it returns to.
   const uint64_t address = place.offset - (place.is_return ? 1 : 0);
   std::istringstream lines(
-      output_of({"addr2line", "-f", "-C", "-e", object, fmt::format("{:#x}", address)}));
+      output_of({"addr2line", "-f", "-i", "-C", "-e", object, fmt::format("{:#x}", address)}));
   std::string function, line;
-  if (!std::getline(lines, function) || !std::getline(lines, line)) return source;
+  // From the innermost outwards: calls of verbs are inline functions of a header.
+  do {
+    if (!std::getline(lines, function) || !std::getline(lines, line)) return source;
+  } while (line.find("/infiniband/") != std::string::npos ||
+           line.find("/rdma/") != std::string::npos);
   if (function != "??") source.function = function;
   line.erase(std::min(line.find(" (discriminator"), line.size()));
   if (!line.starts_with("??") && !line.ends_with(":?") && !line.ends_with(":0"))

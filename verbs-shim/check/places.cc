@@ -33,9 +33,13 @@ bool is_between(const void* address) {
          name.starts_with("librdmacm.so");
 }
 
-bool is_libc(const void* address) {
+// What begins and ends programs and threads.
+bool is_runtime(const void* address) {
   Dl_info info{};
-  return dladdr(address, &info) != 0 && file_name(info.dli_fname).starts_with("libc.so");
+  if (dladdr(address, &info) == 0) return false;
+  const std::string_view name = file_name(info.dli_fname);
+  return name.starts_with("libc.so") || name.starts_with("libstdc++.so") ||
+         name.starts_with("ld-linux");
 }
 
 _Unwind_Reason_Code take_frame(_Unwind_Context* context, void* of) {
@@ -44,9 +48,9 @@ _Unwind_Reason_Code take_frame(_Unwind_Context* context, void* of) {
   if (place == 0) return _URC_END_OF_STACK;
   // NOLINTNEXTLINE(performance-no-int-to-ptr)
   const auto* const address = reinterpret_cast<const void*>(place);
-  if (stack.count == 0 && (is_between(address) || is_libc(address))) return _URC_NO_REASON;
+  if (stack.count == 0 && (is_between(address) || is_runtime(address))) return _URC_NO_REASON;
   // What called main() says nothing.
-  if (is_libc(address)) return _URC_END_OF_STACK;
+  if (is_runtime(address)) return _URC_END_OF_STACK;
   stack.address[stack.count++] = address;
   return stack.count == CheckRecord::kMostPlaces ? _URC_END_OF_STACK : _URC_NO_REASON;
 }

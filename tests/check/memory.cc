@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Mistakes with memory: contents that change, regions that go, keys that are others'.
+#include <sys/mman.h>
+
+#include <chrono>
+#include <thread>
+
+#include "tests/check/stage.h"
+
+namespace hostnic::planted {
+namespace {
+
+void take_both(const Stage& stage) {
+  stage.here.completion();
+  stage.there.completion();
+}
+
+void changed_send(Stage& stage) {
+  stage.ready();
+  good(stage.there.receive(stage.there.sge(64)), "receive");
+  good(stage.here.send(IBV_WR_SEND, stage.here.sge(64)), "send");
+  stage.here.memory[17] = std::byte{1};
+  take_both(stage);
+}
+
+// Of a request that is not signalled: known when a later one has completed.
+void changed_write(Stage& stage) {
+  stage.access |= IBV_ACCESS_REMOTE_WRITE;
+  stage.how.access |= IBV_ACCESS_REMOTE_WRITE;
+  stage.make();
+  // The sender's memory is nobody else's to write.
+  good(ibv_dereg_mr(stage.here.mr), "ibv_dereg_mr");
+  stage.here.mr = ibv_reg_mr(stage.pd, stage.here.memory, kBytes, IBV_ACCESS_LOCAL_WRITE);
+  stage.connect();
+  good(stage.here.send(IBV_WR_RDMA_WRITE, stage.here.sge(4096), &stage.there, 0), "write");
+  stage.here.memory[4000] = std::byte{1};
+  good(stage.here.send(IBV_WR_RDMA_WRITE, stage.here.sge(8, 4096), &stage.there), "write");
+  stage.here.completion();
+}
+
+// Waits until the sender's NIC has nothing to do but to try again.
+void let_it_wait() { std::this_thread::sleep_for(std::chrono::milliseconds(20)); }
+
+void unmapped(Stage& stage) {
+  stage.ready();
+  good(stage.here.send(IBV_WR_SEND, stage.here.sge(4096, 4096)), "send");
+  let_it_wait();
+  good(munmap(stage.here.memory + 4096, 4096), "munmap");
+  good(stage.there.receive(stage.there.sge(4096)), "receive");
+  stage.here.completion();
+}
+
+void region_of_receive(Stage& stage) {
+  stage.ready();
+  good(stage.there.receive(stage.there.sge(64)), "receive");
+  good(ibv_dereg_mr(stage.there.mr), "ibv_dereg_mr");
+  stage.there.mr = nullptr;
+}
+
+void region_of_send(Stage& stage) {
+  stage.ready();
+  good(stage.here.send(IBV_WR_SEND, stage.here.sge(64)), "send");
+  good(ibv_dereg_mr(stage.here.mr), "ibv_dereg_mr");
+  stage.here.mr = nullptr;
+}
+
+void stale_key(Stage& stage) {
+  stage.ready();
+  const ibv_sge sge = stage.here.sge(64);
+  good(ibv_dereg_mr(stage.here.mr), "ibv_dereg_mr");
+  stage.here.mr = nullptr;
+  good(stage.here.send(IBV_WR_SEND, sge), "send");
+  stage.here.completion();
+}
+
+void unknown_key(Stage& stage) {
+  stage.ready();
+  ibv_sge sge = stage.here.sge(64);
+  sge.lkey ^= 0x5a5a5a5a;
+  good(stage.here.send(IBV_WR_SEND, sge), "send");
+  stage.here.completion();
+}
+
+void other_domain(Stage& stage) {
+  stage.ready();
+  ibv_pd* pd = good(ibv_alloc_pd(stage.context), "ibv_alloc_pd");
+  ibv_mr* mr = good(ibv_reg_mr(pd, stage.here.memory, kBytes, IBV_ACCESS_LOCAL_WRITE), "reg_mr");
+  good(stage.here.send(IBV_WR_SEND, {stage.here.address(), 64, mr->lkey}), "send");
+  stage.here.completion();
+  good(ibv_dereg_mr(mr), "ibv_dereg_mr");
+  good(ibv_dealloc_pd(pd), "ibv_dealloc_pd");
+}
+
+void outside_region(Stage& stage) {
+  stage.ready();
+  good(stage.here.send(IBV_WR_SEND, stage.here.sge(64, kBytes - 63)), "send");
+  stage.here.completion();
+}
+
+void receive_without_right(Stage& stage) {
+  stage.access = 0;
+  stage.ready();
+  good(stage.there.receive(stage.there.sge(64)), "receive");
+}
+
+void read_without_right(Stage& stage) {
+  stage.access = IBV_ACCESS_REMOTE_READ;
+  stage.ready();
+  good(stage.here.send(IBV_WR_RDMA_READ, stage.here.sge(64), &stage.there), "read");
+  stage.here.completion();
+}
+
+}  // namespace
+
+void add_memory(Table& table) {
+  table["changed-send"] = changed_send;
+  table["changed-write"] = changed_write;
+  table["unmapped"] = unmapped;
+  table["region-of-receive"] = region_of_receive;
+  table["region-of-send"] = region_of_send;
+  table["stale-key"] = stale_key;
+  table["unknown-key"] = unknown_key;
+  table["other-domain"] = other_domain;
+  table["outside-region"] = outside_region;
+  table["receive-without-right"] = receive_without_right;
+  table["read-without-right"] = read_without_right;
+}
+
+}  // namespace hostnic::planted
