@@ -73,7 +73,7 @@ inline constexpr std::array<CheckKindInfo, static_cast<size_t>(CheckKind::kCount
     {"no-receive", false, "a request failed by RNR: the peer had posted no receive"},
     {"unacknowledged-event", false, "destroying waits for an event that is not acknowledged"},
     {"in-use", false, "an object is destroyed that another one uses"},
-    {"closed-early", false, "a device is closed before what was made of it is destroyed"},
+    {"closed-early", true, "a device is closed before what was made of it is destroyed"},
     {"leak", true, "an object of the program itself is there at its exit"},
     {"misaligned-atomic", false, "the remote address of an atomic is no multiple of 8"},
     {"short-atomic", false, "an atomic has no 8 bytes for its result"},

@@ -23,8 +23,7 @@ void changed_send(Stage& stage) {
   take_both(stage);
 }
 
-// Of a request that is not signalled: known when a later one has completed.
-void changed_write(Stage& stage) {
+void change_write(Stage& stage, unsigned flags) {
   stage.access |= IBV_ACCESS_REMOTE_WRITE;
   stage.how.access |= IBV_ACCESS_REMOTE_WRITE;
   stage.make();
@@ -32,11 +31,16 @@ void changed_write(Stage& stage) {
   good(ibv_dereg_mr(stage.here.mr), "ibv_dereg_mr");
   stage.here.mr = ibv_reg_mr(stage.pd, stage.here.memory, kBytes, IBV_ACCESS_LOCAL_WRITE);
   stage.connect();
-  good(stage.here.send(IBV_WR_RDMA_WRITE, stage.here.sge(4096), &stage.there, 0), "write");
+  good(stage.here.send(IBV_WR_RDMA_WRITE, stage.here.sge(4096), &stage.there, flags), "write");
   stage.here.memory[4000] = std::byte{1};
-  good(stage.here.send(IBV_WR_RDMA_WRITE, stage.here.sge(8, 4096), &stage.there), "write");
+  if (flags == 0)
+    good(stage.here.send(IBV_WR_RDMA_WRITE, stage.here.sge(8, 4096), &stage.there), "write");
   stage.here.completion();
 }
+
+void changed_write(Stage& stage) { change_write(stage, IBV_SEND_SIGNALED); }
+// Known when a later one has completed.
+void changed_unsignalled(Stage& stage) { change_write(stage, 0); }
 
 // Waits until the sender's NIC has nothing to do but to try again.
 void let_it_wait() { std::this_thread::sleep_for(std::chrono::milliseconds(20)); }
@@ -115,6 +119,7 @@ void read_without_right(Stage& stage) {
 void add_memory(Table& table) {
   table["changed-send"] = changed_send;
   table["changed-write"] = changed_write;
+  table["changed-unsignalled"] = changed_unsignalled;
   table["unmapped"] = unmapped;
   table["region-of-receive"] = region_of_receive;
   table["region-of-send"] = region_of_send;

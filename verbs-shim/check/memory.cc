@@ -166,6 +166,8 @@ void look_at_sges(const Use& use, const ibv_sge* sges, uint32_t count, Pieces& p
 
 void take_digest(QpShadow& qp, SendEntry& entry) {
   if (entry.is_inline || is_read_or_atomic(entry.opcode) || entry.pieces.count == 0) return;
+  // That an unsignalled one is done is also known by what its peer answers.
+  if (!entry.is_signalled && !is_strict()) return;
   entry.is_full = is_full() || entry.number < kFirstRequests;
   if (!entry.is_full && entry.number % kOneIn != 0) return;
   entry.inbound = inbound_count();
@@ -234,9 +236,7 @@ const Entry* first_use(Ring<Entry>& ring, uint32_t lkey) {
 }
 
 // An unsignalled request may have ended without the program's having to be told.
-bool is_surely_outstanding(QpShadow& qp, const SendEntry& entry) {
-  return entry.is_signalled || is_strict() || qp.signals_all;
-}
+bool is_surely_outstanding(const SendEntry& entry) { return entry.is_signalled || is_strict(); }
 
 Found use_of(QpShadow& qp, uint32_t lkey) {
   const int state = qp.state.load();
@@ -245,7 +245,7 @@ Found use_of(QpShadow& qp, uint32_t lkey) {
     const SpinGuard guard(qp.lock);
     if (qp.has_failed || qp.has_lost_track) return {};
     if (const SendEntry* entry = first_use(qp.sends, lkey);
-        entry != nullptr && is_surely_outstanding(qp, *entry))
+        entry != nullptr && is_surely_outstanding(*entry))
       return {entry->posted_at, name_of(entry->opcode)};
     if (const RecvEntry* entry = first_use(qp.receives, lkey); entry != nullptr)
       return {entry->posted_at, "receive"};
