@@ -20,7 +20,13 @@ _hostnic_value() {
     --socket-mode) COMPREPLY=($(compgen -W "0600 0660 0666" -- "$cur")) ;;
     --socket-group) COMPREPLY=($(compgen -g -- "$cur")) ;;
     --config) _filedir toml ;;
-    --commands | --socket | --rules) _filedir ;;
+    --commands | --socket | --rules | --suppress) _filedir ;;
+    --json)
+      # Only that of check has a value.
+      [[ ${words[1]} == check ]] || return 1
+      _filedir json
+      ;;
+    --exit-code) ;;
     -w | --write | --capture) _filedir pcapng ;;
     -o | --output | --report) _filedir html ;;
     --summary)
@@ -79,7 +85,7 @@ _hostnic() {
   local i subcommand="" subcommand_at=0
   for ((i = 1; i < cword; i++)); do
     case ${words[i]} in
-      lab | run | on | ctl | capture | report | explain | doctor | top | trace | fault | simulate | metrics | errors | devices)
+      lab | run | on | ctl | capture | report | explain | doctor | top | trace | fault | check | simulate | metrics | errors | devices)
         subcommand=${words[i]}
         subcommand_at=$i
         break
@@ -96,16 +102,17 @@ _hostnic() {
   local options="-h --help"
   case $subcommand in
     "")
-      COMPREPLY=($(compgen -W "lab run on ctl capture report explain doctor top trace fault simulate metrics errors devices -h --help --version" -- "$cur"))
+      COMPREPLY=($(compgen -W "lab run on ctl capture report explain doctor top trace fault check simulate metrics errors devices -h --help --version" -- "$cur"))
       return
       ;;
     lab)
       options+=" --nics --mtu --loss --impair --seed --timescale --config --nic --idle --segmentation --lid"
       options+=" --hosts --port --addresses --lcores --socket-mode --socket-group --commands --keep-log -q --quiet -v --verbose"
-      options+=" --capture --report --trace-points --summary --fault --seeds --require-rdma --"
+      options+=" --capture --report --trace-points --summary --fault --check --seeds --require-rdma --"
       ;;
     run) options+=" --socket --device --fault --require-rdma --" ;;
     fault) options+=" --rule --rules --device --seed --seeds --api --list --" ;;
+    check) options+=" --json --suppress --exit-code --strict --full --list --" ;;
     on)
       options+=" --lab --"
       [[ $cur != -* ]] && COMPREPLY=($(compgen -W "${HOSTNIC_HOSTS//,/ }" -- "$cur")) && return

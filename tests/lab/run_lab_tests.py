@@ -38,6 +38,7 @@ from prompt_cases import prompt_cases  # noqa: E402
 from simulate_cases import simulate_cases  # noqa: E402
 from summary_cases import summary_cases  # noqa: E402
 from trace_cases import trace_cases  # noqa: E402
+from check_cases import check_cases  # noqa: E402
 from fault_cases import fault_cases  # noqa: E402
 from timescale_cases import timescale_cases  # noqa: E402
 from stress_cases import STRESS, stress_cases  # noqa: E402
@@ -361,6 +362,7 @@ def main():
     maker.cases += trace_cases(maker)
     maker.cases += fault_cases(maker)
     maker.cases += timescale_cases(maker)
+    maker.cases += check_cases(maker)
     maker.cases += point_cases(maker)
     maker.cases += prompt_cases(maker)
     maker.cases += simulate_cases(maker)

@@ -14,8 +14,8 @@ from pathlib import Path
 TOP = Path(__file__).resolve().parents[2]
 MANUALS = TOP / "packaging" / "man"
 COMPLETION = TOP / "packaging" / "completion" / "hostnic.bash"
-SUBCOMMANDS = ("lab", "run", "on", "ctl", "capture", "report", "explain", "doctor", "top", "trace", "fault", "simulate",
-               "metrics", "errors", "devices")
+SUBCOMMANDS = ("lab", "run", "on", "ctl", "capture", "report", "explain", "doctor", "top", "trace", "fault", "check",
+               "simulate", "metrics", "errors", "devices")
 HELP_OPTION = re.compile(r"^  ((?:-\w,)?--?[\w-]+)", re.MULTILINE)
 # As config/*_keys.cc and the files of dataplane/daemon/control/commands declare them.
 KEY_TABLE = re.compile(r"std::array<Key<(\w+)>.*?\n\}\};", re.DOTALL)
@@ -154,7 +154,7 @@ def check_completion(build):
     compare("completion of hostnic", completions("hostnic", ""),
             set(SUBCOMMANDS) | options_of(hostnic))
     for name in SUBCOMMANDS:
-        divider = {"--"} if name in ("lab", "run", "on", "doctor", "trace", "fault") else set()
+        divider = {"--"} if name in ("lab", "run", "on", "doctor", "trace", "fault", "check") else set()
         compare(f"completion of hostnic {name}", completions("hostnic", name, "-"),
                 options_of(hostnic, name) | divider)
     compare("completion of hostnicd", completions("hostnicd", "-"),
