@@ -89,9 +89,9 @@ std::string text_of(const CheckSummary& summary) {
   if (summary.processes == 0)
     return "hostnic check: no program made a call of verbs that could be seen\n";
   const size_t count = summary.findings.size();
-  std::string text = fmt::format(
-      "hostnic check: {} finding{} in {} process{}", count == 0 ? "no" : std::to_string(count),
-      count == 1 ? "" : "s", summary.processes, summary.processes == 1 ? "" : "es");
+  std::string text = fmt::format("hostnic check: {} finding{} in {} process{}",
+                                 count == 0 ? "no" : std::to_string(count), count == 1 ? "" : "s",
+                                 summary.processes, summary.processes == 1 ? "" : "es");
   if (summary.repeated != 0) text += fmt::format(", {} of them again", summary.repeated);
   if (summary.suppressed != 0) text += fmt::format(", {} suppressed", summary.suppressed);
   text += "\n";

@@ -15,7 +15,7 @@ namespace hostnic::cli {
 // A place in a program, as far as it is known.
 struct SourcePlace {
   std::string function;  // empty: not known
-  std::string line;      // "main.c:12"; empty: not known
+  std::string line;      // file and line; empty: not known
   std::string object;    // "program+0x1234"
 };
 
@@ -52,10 +52,10 @@ std::string key_of(const Finding& finding);
 
 struct CheckSummary {
   std::vector<Finding> findings;
-  uint64_t repeated = 0;    // the same ones, by further processes
+  uint64_t repeated = 0;  // the same ones, by further processes
   uint64_t suppressed = 0;
-  uint64_t lost = 0;        // that had no room
-  uint32_t processes = 0;   // that made calls
+  uint64_t lost = 0;       // that had no room
+  uint32_t processes = 0;  // that made calls
 };
 std::string text_of(const CheckSummary& summary);
 std::string json_of(const CheckSummary& summary);

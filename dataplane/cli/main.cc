@@ -190,7 +190,8 @@ void declare_check(CLI::App& app, Arguments& arguments) {
       "check", "run COMMAND and tell mistakes in its use of verbs, on any device");
   check->footer(
       "Usage: hostnic check [OPTIONS] -- COMMAND [ARGUMENTS]\n"
-      "On hostnic's devices: hostnic lab --check -- COMMAND, or hostnic run -- hostnic check -- ...\n"
+      "On hostnic's devices: hostnic lab --check -- COMMAND, or hostnic run -- hostnic check -- "
+      "...\n"
       "Exit code 96: there were findings, and COMMAND itself ended with 0.");
   CheckOptions& options = arguments.check;
   check->add_option("--json", options.json, "write the findings to this file, too");
@@ -390,10 +391,10 @@ int dispatch(const CLI::App& app, const Arguments& arguments) {
   for (const std::string& argument : arguments.lab.daemon_arguments)
     if (argument.starts_with("--seed=") && argument != "--seed=random")
       fault.seed = argument.substr(7);
-  const std::vector<std::string> checked = arguments.lab_checks
-                                               ? with_check(arguments.check, arguments.command)
-                                               : arguments.command;
-  const std::vector<std::string> command = fault.has_rules() ? with_faults(fault, checked) : checked;
+  const std::vector<std::string> checked =
+      arguments.lab_checks ? with_check(arguments.check, arguments.command) : arguments.command;
+  const std::vector<std::string> command =
+      fault.has_rules() ? with_faults(fault, checked) : checked;
   if (name == "run")
     return run_on_hostnicd(arguments.socket_path, arguments.devices, arguments.lab.required_bytes,
                            command);

@@ -92,8 +92,8 @@ inline constexpr std::array<CheckKindInfo, static_cast<size_t>(CheckKind::kCount
 // A place in a program's code, as a file and the distance from where that is loaded.
 struct CheckPlace {
   char object[200] = {};
-  char symbol[96] = {};  // as far as the dynamic linker knows it
-  uint64_t offset = 0;   // as the object's symbols count
+  char symbol[96] = {};    // as far as the dynamic linker knows it
+  uint64_t offset = 0;     // as the object's symbols count
   bool is_return = false;  // the call is in front of it
 };
 

@@ -51,7 +51,10 @@ ibv_wc End::completion() const {
 }
 
 Stage::Stage() {
-  wanted.cap = {.max_send_wr = 16, .max_recv_wr = 16, .max_send_sge = 2, .max_recv_sge = 2,
+  wanted.cap = {.max_send_wr = 16,
+                .max_recv_wr = 16,
+                .max_send_sge = 2,
+                .max_recv_sge = 2,
                 .max_inline_data = 64};
   wanted.qp_type = IBV_QPT_RC;
   how.access = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ;
@@ -66,7 +69,8 @@ void Stage::make() {
     ibv_qp_init_attr attr = wanted;
     attr.send_cq = attr.recv_cq = of->cq;
     of->qp = good(ibv_create_qp(pd, &attr), "ibv_create_qp");
-    void* memory = mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    void* memory =
+        mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (memory == MAP_FAILED) die("mmap");
     of->memory = static_cast<std::byte*>(memory);
     of->mr = good(ibv_reg_mr(pd, memory, kBytes, access), "ibv_reg_mr");

@@ -33,9 +33,7 @@ struct End {
   ibv_mr* mr = nullptr;
   std::byte* memory = nullptr;
 
-  uint64_t address(size_t offset = 0) const {
-    return reinterpret_cast<uint64_t>(memory) + offset;
-  }
+  uint64_t address(size_t offset = 0) const { return reinterpret_cast<uint64_t>(memory) + offset; }
   ibv_sge sge(uint32_t bytes, size_t offset = 0) const {
     return {address(offset), bytes, mr->lkey};
   }

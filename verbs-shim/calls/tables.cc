@@ -110,9 +110,10 @@ int post_send(ibv_qp* qp, ibv_send_wr* wr, ibv_send_wr** bad_wr) {
   call.begins();
   if (!call.goes_on() && bad_wr != nullptr) *bad_wr = wr;
   if (!call.goes_on()) return posted(call, call.failure<int>(), bad_wr);
-  return posted(call, checked_post(qp, wr, bad_wr, [&] {
-                  return ops_of(qp->context).post_send(qp, wr, bad_wr);
-                }), bad_wr);
+  return posted(
+      call,
+      checked_post(qp, wr, bad_wr, [&] { return ops_of(qp->context).post_send(qp, wr, bad_wr); }),
+      bad_wr);
 }
 
 int post_recv(ibv_qp* qp, ibv_recv_wr* wr, ibv_recv_wr** bad_wr) {
@@ -124,9 +125,10 @@ int post_recv(ibv_qp* qp, ibv_recv_wr* wr, ibv_recv_wr** bad_wr) {
   call.begins();
   if (!call.goes_on() && bad_wr != nullptr) *bad_wr = wr;
   if (!call.goes_on()) return posted(call, call.failure<int>(), bad_wr);
-  return posted(call, checked_post(qp, wr, bad_wr, [&] {
-                  return ops_of(qp->context).post_recv(qp, wr, bad_wr);
-                }), bad_wr);
+  return posted(
+      call,
+      checked_post(qp, wr, bad_wr, [&] { return ops_of(qp->context).post_recv(qp, wr, bad_wr); }),
+      bad_wr);
 }
 
 int post_srq_recv(ibv_srq* srq, ibv_recv_wr* wr, ibv_recv_wr** bad_wr) {
@@ -138,9 +140,10 @@ int post_srq_recv(ibv_srq* srq, ibv_recv_wr* wr, ibv_recv_wr** bad_wr) {
   call.begins();
   if (!call.goes_on() && bad_wr != nullptr) *bad_wr = wr;
   if (!call.goes_on()) return posted(call, call.failure<int>(), bad_wr);
-  return posted(call, checked_post(srq, wr, bad_wr, [&] {
-                  return ops_of(srq->context).post_srq_recv(srq, wr, bad_wr);
-                }), bad_wr);
+  return posted(call,
+                checked_post(srq, wr, bad_wr,
+                             [&] { return ops_of(srq->context).post_srq_recv(srq, wr, bad_wr); }),
+                bad_wr);
 }
 
 // Calls of a device's table that make what is checked.
@@ -201,9 +204,8 @@ HOSTNIC_TABLE_CALL(int, "ibv_advise_mr", pd, extended_of(pd->context), advise_mr
 HOSTNIC_TABLE_CALL(ibv_mr*, "ibv_alloc_null_mr", pd, noting, alloc_null_mr, (ibv_pd * pd), (pd),
                    "mr", "pd %p", HOSTNIC_P(pd))
 HOSTNIC_TABLE_CALL(ibv_pd*, "ibv_alloc_parent_domain", context, noting, alloc_parent_domain,
-                   (ibv_context * context, ibv_parent_domain_init_attr* attr),
-                   (context, attr), "pd", "context %p, pd %p", HOSTNIC_P(context),
-                   HOSTNIC_P(attr->pd))
+                   (ibv_context * context, ibv_parent_domain_init_attr* attr), (context, attr),
+                   "pd", "context %p, pd %p", HOSTNIC_P(context), HOSTNIC_P(attr->pd))
 HOSTNIC_TABLE_CALL(ibv_td*, "ibv_alloc_td", context, extended_of(context), alloc_td,
                    (ibv_context * context, ibv_td_init_attr* attr), (context, attr), "td",
                    "context %p", HOSTNIC_P(context))

@@ -40,8 +40,7 @@ uint64_t mix(uint64_t sum, uint64_t word) {
     sum = mix(sum, word);
   }
   uint64_t rest = bytes;
-  for (uint64_t i = 0; i < bytes; ++i)
-    rest = rest << 8 | static_cast<unsigned char>(at[i]);
+  for (uint64_t i = 0; i < bytes; ++i) rest = rest << 8 | static_cast<unsigned char>(at[i]);
   return mix(sum, rest);
 }
 
@@ -65,8 +64,8 @@ bool is_readable(uint64_t address) {
 
 std::optional<uint64_t> digest(uint64_t before, uint64_t address, uint64_t bytes,
                                Thoroughness thoroughness, uint64_t choice) {
-  const bool is_whole = thoroughness == Thoroughness::kFull ? bytes <= 2 * kFullBytes
-                                                            : bytes <= 4 * kSampleBytes;
+  const bool is_whole =
+      thoroughness == Thoroughness::kFull ? bytes <= 2 * kFullBytes : bytes <= 4 * kSampleBytes;
   if (is_whole) return digest_range(before, address, bytes);
   const uint64_t piece = thoroughness == Thoroughness::kFull ? kFullBytes : kSampleBytes;
   // Both ends, and one place between them that is another one each time.

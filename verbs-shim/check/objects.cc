@@ -95,18 +95,16 @@ Going goes(const void* object, ObjectKind kind) {
   Going going{.object = object};
   look_for_users(object, kind);
   if (const uint32_t events = events_of(object); events > 0)
-    going.record = report_for_now(
-        CheckKind::kUnacknowledgedEvent, {},
-        "destroying the %s waits for ibv_ack_async_event of %u events", name_of(kind), events);
+    going.record = report_for_now(CheckKind::kUnacknowledgedEvent, {},
+                                  "destroying the %s waits for ibv_ack_async_event of %u events",
+                                  name_of(kind), events);
   going.taken = take_out(object);
   return going;
 }
 
 }  // namespace
 
-void note(ibv_context* context) {
-  note_object(ObjectKind::kContext, context, context, {});
-}
+void note(ibv_context* context) { note_object(ObjectKind::kContext, context, context, {}); }
 
 void note(ibv_pd* pd) {
   note_object(ObjectKind::kPd, pd, pd->context, {pd->context});

@@ -85,7 +85,8 @@ const void* call_place() {
 Stack stack_of_program() {
   Stack stack;
   _Unwind_Backtrace(take_frame, &stack);
-  if (stack.count == 0 && entry.caller != nullptr && !is_runtime(entry.caller)) stack.address[stack.count++] = entry.caller;
+  if (stack.count == 0 && entry.caller != nullptr && !is_runtime(entry.caller))
+    stack.address[stack.count++] = entry.caller;
   return stack;
 }
 

@@ -84,8 +84,7 @@ void look_at_atomic(const SendEntry& entry) {
 
 void look_at_state(QpShadow& qp, const SendEntry& entry) {
   const auto state = static_cast<ibv_qp_state>(qp.state.load());
-  if (qp.is_infiniband &&
-      (state == IBV_QPS_RESET || state == IBV_QPS_INIT || state == IBV_QPS_RTR))
+  if (qp.is_infiniband && (state == IBV_QPS_RESET || state == IBV_QPS_INIT || state == IBV_QPS_RTR))
     report(CheckKind::kQpState, {"created", qp.made_at}, "a %s is posted to QP 0x%x in %s",
            name_of(entry.opcode), qp.qpn, name_of(state));
 }
@@ -218,8 +217,8 @@ RecvEntry receive_of(const Use& use, const ibv_recv_wr& wr, uint64_t& bytes) {
 
 void look_at_receive(const QpShadow& qp, const ibv_recv_wr& wr, uint64_t bytes) {
   if (qp.is_infiniband && qp.state.load() == IBV_QPS_RESET)
-    report(CheckKind::kQpState, {"created", qp.made_at},
-           "a receive is posted to QP 0x%x in RESET", qp.qpn);
+    report(CheckKind::kQpState, {"created", qp.made_at}, "a receive is posted to QP 0x%x in RESET",
+           qp.qpn);
   if (wr.num_sge > 0 && static_cast<uint32_t>(wr.num_sge) > qp.caps.max_recv_sge)
     report(CheckKind::kTooManySges, {"created", qp.made_at},
            "%d SGEs in a receive of QP 0x%x, which has max_recv_sge %u", wr.num_sge, qp.qpn,
@@ -243,8 +242,7 @@ Posting receives(const ibv_qp* qp, const ibv_recv_wr* first) {
   }
   for (const ibv_recv_wr* wr = first; wr != nullptr; wr = wr->next) {
     uint64_t bytes = 0;
-    const RecvEntry entry =
-        receive_of({of, of->context, of->pd, "receive", true}, *wr, bytes);
+    const RecvEntry entry = receive_of({of, of->context, of->pd, "receive", true}, *wr, bytes);
     look_at_receive(*of, *wr, bytes);
     {
       const SpinGuard guard(of->lock);
@@ -269,8 +267,7 @@ Posting receives(const ibv_srq* srq, const ibv_recv_wr* first) {
   Posting posting{.srq = of};
   for (const ibv_recv_wr* wr = first; wr != nullptr; wr = wr->next, ++posting.requests) {
     uint64_t bytes = 0;
-    const RecvEntry entry =
-        receive_of({nullptr, of->context, of->pd, "receive", true}, *wr, bytes);
+    const RecvEntry entry = receive_of({nullptr, of->context, of->pd, "receive", true}, *wr, bytes);
     const SpinGuard guard(of->lock);
     of->receives.push(entry);
   }

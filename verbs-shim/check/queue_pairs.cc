@@ -120,8 +120,7 @@ void modified(const ibv_qp* qp, const ibv_qp_attr& attr, int mask) {
   {
     const SpinGuard guard(of->lock);
     if ((mask & IBV_QP_MAX_QP_RD_ATOMIC) != 0) of->max_rd_atomic = attr.max_rd_atomic;
-    if ((mask & IBV_QP_MAX_DEST_RD_ATOMIC) != 0)
-      of->max_dest_rd_atomic = attr.max_dest_rd_atomic;
+    if ((mask & IBV_QP_MAX_DEST_RD_ATOMIC) != 0) of->max_dest_rd_atomic = attr.max_dest_rd_atomic;
     if ((mask & IBV_QP_DEST_QPN) != 0) of->dest_qpn = attr.dest_qp_num;
     if ((mask & IBV_QP_AV) != 0) {
       of->path = attr.ah_attr;

@@ -127,9 +127,10 @@ void forget_posted(QpShadow& qp) {
 }
 
 const char* name_of(ObjectKind kind) {
-  constexpr const char* kNames[] = {"device",        "protection domain", "completion channel",
-                                    "completion queue", "shared receive queue", "queue pair",
-                                    "address handle",   "memory region"};
+  constexpr const char* kNames[] = {
+      "device",           "protection domain",    "completion channel",
+      "completion queue", "shared receive queue", "queue pair",
+      "address handle",   "memory region"};
   return kNames[static_cast<size_t>(kind)];
 }
 

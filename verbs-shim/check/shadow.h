@@ -114,7 +114,7 @@ struct SrqShadow {
 
 struct QpShadow {
   SpinLock post_lock, receive_lock, lock;  // receive_lock is the post_lock of receives
-  const ibv_qp* qp = nullptr;  // null: it is no more
+  const ibv_qp* qp = nullptr;              // null: it is no more
   const ibv_context* context = nullptr;
   const ibv_pd* pd = nullptr;
   uint32_t qpn = 0;
