@@ -10,6 +10,8 @@
 namespace hostnic::planted {
 namespace {
 
+constexpr int kLocalOnly = IBV_ACCESS_LOCAL_WRITE;
+
 void take_both(const Stage& stage) {
   stage.here.completion();
   stage.there.completion();
@@ -29,7 +31,7 @@ void change_write(Stage& stage, unsigned flags) {
   stage.make();
   // The sender's memory is nobody else's to write.
   good(ibv_dereg_mr(stage.here.mr), "ibv_dereg_mr");
-  stage.here.mr = ibv_reg_mr(stage.pd, stage.here.memory, kBytes, IBV_ACCESS_LOCAL_WRITE);
+  stage.here.mr = ibv_reg_mr(stage.pd, stage.here.memory, kBytes, kLocalOnly);
   stage.connect();
   good(stage.here.send(IBV_WR_RDMA_WRITE, stage.here.sge(4096), &stage.there, flags), "write");
   stage.here.memory[4000] = std::byte{1};
@@ -88,7 +90,7 @@ void unknown_key(Stage& stage) {
 void other_domain(Stage& stage) {
   stage.ready();
   ibv_pd* pd = good(ibv_alloc_pd(stage.context), "ibv_alloc_pd");
-  ibv_mr* mr = good(ibv_reg_mr(pd, stage.here.memory, kBytes, IBV_ACCESS_LOCAL_WRITE), "reg_mr");
+  ibv_mr* mr = good(ibv_reg_mr(pd, stage.here.memory, kBytes, kLocalOnly), "reg_mr");
   good(stage.here.send(IBV_WR_SEND, {stage.here.address(), 64, mr->lkey}), "send");
   stage.here.completion();
   good(ibv_dereg_mr(mr), "ibv_dereg_mr");

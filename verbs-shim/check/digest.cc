@@ -22,8 +22,7 @@ uint64_t mix(uint64_t sum, uint64_t word) {
 }
 
 // Reads what the program and hostnicd may be writing: a torn word is a change like any other.
-[[gnu::no_sanitize("thread", "address")]] uint64_t digest_readable(uint64_t sum, uint64_t address,
-                                                                   uint64_t bytes) {
+uint64_t digest_readable(uint64_t sum, uint64_t address, uint64_t bytes) {
   // NOLINTNEXTLINE(performance-no-int-to-ptr)
   const auto* at = reinterpret_cast<const char*>(address);
   uint64_t other = sum ^ kFactor;
