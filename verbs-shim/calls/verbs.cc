@@ -301,9 +301,8 @@ HOSTNIC_CALL_OF_PROGRAM ibv_mr* ibv_reg_dmabuf_mr(ibv_pd* pd, uint64_t offset, s
                     offset, length, iova);
   if (call.on()) add_access(call.text(), static_cast<unsigned>(access));
   call.begins();
-  return ends_with_region(call,
-                          check::made(call.make(next, pd, offset, length, iova, fd, access),
-                                      memory_of(nullptr, length, iova, access)));
+  return ends_with_region(call, check::made(call.make(next, pd, offset, length, iova, fd, access),
+                                            memory_of(nullptr, length, iova, access)));
 }
 
 HOSTNIC_CALL_OF_PROGRAM int ibv_rereg_mr(ibv_mr* mr, int flags, ibv_pd* pd, void* start,
