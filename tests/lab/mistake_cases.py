@@ -193,8 +193,21 @@ def stock_cases(maker):
                    says(pattern))
 
 
+def terminal_cases(maker):
+    """Outside of a lab, as by `hostnic run`: somebody sits at a terminal, and nobody reads a log."""
+    def both():
+        pingpong = f"timeout 20 env -u HOSTNIC_LAB ibv_rc_pingpong -p {maker.next_port()}"
+        return f"{pingpong} & sleep 1; {pingpong} localhost; wait; true"
+    yield Case("names a mistake on a terminal", maker.lab([], ["script", "-qec", both(), "/dev/null"]), 60, True,
+               says("no GRH: .*ibv_rc_pingpong: -g 0"))
+    # Nothing but what the programs say.
+    yield Case("names no mistake unasked", maker.lab([], ["sh", "-c", both()]), 60, True,
+               lambda output: None if "Failed to modify QP to RTR" in output and "no GRH" not in output else "something is said unasked")
+
+
 def mistake_cases(maker):
     yield from explain_cases(maker)
+    yield from terminal_cases(maker)
     yield from stock_cases(maker)
     lab = [maker.build / "hostnic", "lab", "--loss", "0.0001%", "--", maker.apps / PROGRAM, "receive-too-short"]
     summary = r"^hostnic lab: \d+ packets; the impairment hit nothing; .*; 1 requests refused$"

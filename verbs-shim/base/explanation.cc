@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "verbs-shim/base/explanation.h"
 
+#include <unistd.h>
+
 #include <atomic>
 #include <cerrno>
 #include <cstdarg>
@@ -12,20 +14,25 @@
 namespace hostnic {
 namespace {
 
-constexpr int kMostInALab = 16;
+constexpr int kMostUnasked = 16;
 std::atomic<int> said{0};
-
-bool in_lab() {
-  static const bool is_lab = getenv("HOSTNIC_LAB") != nullptr;
-  return is_lab;
-}
 
 }  // namespace
 
+bool somebody_reads() {
+  static const bool reads = [] {
+    const int error = errno;
+    const bool is_terminal = isatty(STDERR_FILENO) == 1;
+    errno = error;
+    return is_terminal || getenv("HOSTNIC_LAB") != nullptr;
+  }();
+  return reads;
+}
+
 bool explanations_wanted() {
   if (log_enabled(LogLevel::kInfo)) return true;
-  return in_lab() && log_enabled(LogLevel::kWarn) &&
-         said.load(std::memory_order_relaxed) < kMostInALab;
+  return log_enabled(LogLevel::kWarn) && somebody_reads() &&
+         said.load(std::memory_order_relaxed) < kMostUnasked;
 }
 
 void explain(const char* format, ...) {
@@ -41,7 +48,7 @@ void explain(const char* format, ...) {
   } else {
     const int count = said.fetch_add(1, std::memory_order_relaxed) + 1;
     log_warn("%s%s", line,
-             count == kMostInALab ? " (HOSTNIC_LOG=info explains what fails from here on)" : "");
+             count == kMostUnasked ? " (HOSTNIC_LOG=info explains what fails from here on)" : "");
   }
   errno = saved_errno;
 }

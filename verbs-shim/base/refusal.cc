@@ -9,6 +9,7 @@
 #include <cstring>
 #include <utility>
 
+#include "verbs-shim/base/explanation.h"
 #include "verbs-shim/base/log.h"
 
 namespace hostnic {
@@ -246,9 +247,8 @@ void describe(const Refusal& r, char* line, size_t bytes) noexcept {
 
 [[gnu::cold]] void tell_refusal(const char* call, uint32_t qpn, int error) noexcept {
   static std::array<std::atomic<bool>, static_cast<size_t>(Reason::kCount)> told{};
-  static const bool in_lab = getenv("HOSTNIC_LAB") != nullptr;
   const Refusal refusal = std::exchange(noted, {});
-  const LogLevel level = in_lab ? LogLevel::kWarn : LogLevel::kInfo;
+  const LogLevel level = somebody_reads() ? LogLevel::kWarn : LogLevel::kInfo;
   if (refusal.reason == Reason::kNone || !log_enabled(level)) return;
   // Memory's errors have their own values.
   if (refusal.reason != Reason::kMemory && error_of(refusal.reason) != error) return;
@@ -263,8 +263,8 @@ void describe(const Refusal& r, char* line, size_t bytes) noexcept {
   describe(refusal, line, sizeof line);
   if (qpn != 0) snprintf(of_qp, sizeof of_qp, "QP 0x%x: ", qpn);
   const char* const name = strerrorname_np(error);
-  (in_lab ? log_warn : log_info)("%s: %s%s (%s)", call, of_qp, line,
-                                 name == nullptr ? "error" : name);
+  (somebody_reads() ? log_warn : log_info)("%s: %s%s (%s)", call, of_qp, line,
+                                           name == nullptr ? "error" : name);
   errno = saved_errno;
 }
 
