@@ -10,6 +10,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <cstddef>
 #include <cstdint>
 #include <new>
@@ -98,9 +99,16 @@ inline void* reserve_outside(size_t length) {
   const auto [start, end] = OutsideOnly::in_force;
   // So much can't lie in the range, and leaves enough on one of its sides.
   const size_t whole = start == end ? length : end - start + 2 * length;
-  void* const at =
-      raw_mmap(nullptr, whole, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  if (at == MAP_FAILED || whole == length) return at;
+  constexpr int kFlags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
+  void* at = raw_mmap(nullptr, whole, PROT_NONE, kFlags, -1, 0);
+  if (whole == length) return at;
+  if (at == MAP_FAILED) {  // RLIMIT_AS, or RLIMIT_MEMLOCK after mlockall: perhaps less is there
+    at = raw_mmap(nullptr, length, PROT_NONE, kFlags, -1, 0);
+    if (at == MAP_FAILED || address(at) + length <= start || end <= address(at)) return at;
+    raw_munmap(at, length);
+    errno = ENOMEM;
+    return MAP_FAILED;
+  }
   const uint64_t low = address(at), high = low + whole;
   const bool at_low = high <= start || end <= low || (low < start && start - low >= length);
   const uint64_t place = at_low ? low : high - length;

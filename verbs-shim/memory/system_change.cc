@@ -5,11 +5,6 @@
 #include <cerrno>
 
 namespace hostnic::memory {
-namespace {
-
-constexpr size_t kMostParts = 3;  // of a change, besides what is kept
-
-}  // namespace
 
 SystemChange::SystemChange(RegistrarState& state, PageRelease& release, MovedMemory& moved,
                            KeptMemory& kept)
@@ -24,21 +19,27 @@ SystemChange::~SystemChange() {
     const Critical critical(state_);
     let_be();
   }
-  if (begun_) state_.revoker.end_change(change_, parts_.data(), parts_.size());
+  if (!kept_parts_.empty()) {
+    kept_parts_.insert(kept_parts_.end(), parts_, parts_ + count_);
+    state_.revoker.end_change(change_, kept_parts_.data(), kept_parts_.size());
+  } else if (begun_) {
+    state_.revoker.end_change(change_, parts_, count_);
+  }
   pthread_sigmask(SIG_SETMASK, &signals_, nullptr);
 }
 
 void SystemChange::may_take(uint64_t start, uint64_t end) {
   if (begun_ || !state_.revoker.runs() || !release_.goes_untold(start, end)) return;
-  parts_.reserve(kMostParts);
   begun_ = true;
   change_ = state_.revoker.begin_change();
 }
 
-void SystemChange::keep(uint64_t start, uint64_t end) {
+void SystemChange::keep(uint64_t start, uint64_t end) noexcept try {
   if (!begun_) return;
   kept_.move_away(start, end, pieces_);
-  parts_.reserve(kMostParts + pieces_.size());
+  kept_parts_.reserve(kMostParts + kept_parts_.size() + pieces_.size());
+} catch (...) {
+  let_be();
 }
 
 void SystemChange::let_be() {
@@ -59,7 +60,8 @@ void SystemChange::note_kept(uint64_t start, uint64_t end) {
   const Critical critical(state_);
   std::erase_if(pieces_, [&](const KeptMemory::Piece& piece) {
     if (piece.start < start || end < piece.end) return false;
-    add({{piece.start, piece.end - piece.start, MemoryChangeKind::kMoved, 0, piece.place},
+    kept_parts_.push_back(
+        {{piece.start, piece.end - piece.start, MemoryChangeKind::kMoved, 0, piece.place},
          /*noted=*/true});
     kept_.keep(piece);
     return true;

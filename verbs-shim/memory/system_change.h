@@ -26,13 +26,14 @@ class SystemChange {
   SystemChange(const SystemChange&) = delete;
   SystemChange& operator=(const SystemChange&) = delete;
 
-  // With the registrar's lock. Throw std::bad_alloc.
+  // With the registrar's lock.
   // Has what is mapped meanwhile lie outside of [start, end), which the call takes with its gaps.
   void stay_outside(uint64_t start, uint64_t end) { OutsideOnly::in_force = {start, end}; }
   // Notes that the call may take [start, end).
   void may_take(uint64_t start, uint64_t end);
-  // Moves what keys lead to in [start, end) to where it is kept, behind may_take().
-  void keep(uint64_t start, uint64_t end);
+  // Moves what keys lead to in [start, end) to where it is kept, behind may_take(). Where there is
+  // no room it is left to the call, which must not fail for that: perhaps it makes the room.
+  void keep(uint64_t start, uint64_t end) noexcept;
 
   // Moves that back, because the call has failed. With the registrar's lock.
   void let_be();
@@ -45,7 +46,8 @@ class SystemChange {
   void moved(uint64_t start, uint64_t end, uint64_t to);
 
  private:
-  void add(const MappingChange& part) { parts_.push_back(part); }
+  static constexpr size_t kMostParts = 3;  // besides what is kept
+  void add(const MappingChange& part) { parts_[count_++] = part; }
   void note_kept(uint64_t start, uint64_t end);
 
   const CancellationOff cancellation_off_;
@@ -56,7 +58,9 @@ class SystemChange {
   KeptMemory& kept_;
   bool begun_ = false;
   uint64_t change_ = 0;
-  RawVector<MappingChange> parts_;
+  MappingChange parts_[kMostParts];
+  size_t count_ = 0;
+  RawVector<MappingChange> kept_parts_;  // told before those; has room for them
   RawVector<KeptMemory::Piece> pieces_;  // of what lies where the call takes something away
   sigset_t signals_;
 };

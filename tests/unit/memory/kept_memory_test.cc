@@ -3,6 +3,7 @@
 // pages, as an adapter does that has pinned them.
 #include <malloc.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -268,6 +269,31 @@ TEST_F(MemoryKept, WhatIsLockedBesideItStaysLocked) {
     if (area.locked) locked += area.end - area.start;
   EXPECT_EQ(7 * kPage, locked);
   registrar().remove(buffer.va() + 3 * kPage, kPage, number);
+}
+
+// Where there is no room for a second place the memory goes, and so does the key: no call fails.
+TEST_F(MemoryKept, WithoutRoomForIt) {
+#ifdef __SANITIZE_ADDRESS__
+  GTEST_SKIP() << "AddressSanitizer needs more address space than any limit leaves";
+#endif
+  const PrivateFile file;
+  Buffer much(64 * kMiB);
+  Buffer buffer(kBytes, MAP_PRIVATE, file.fd());
+  const uint64_t first = add(much.va() + kSkew, 100), second = add(buffer.va(), kBytes);
+  std::ifstream statm("/proc/self/statm");
+  uint64_t pages = 0;
+  statm >> pages;
+  rlimit before{};
+  getrlimit(RLIMIT_AS, &before);
+  const rlimit full{pages * kPage, before.rlim_max};
+  ASSERT_EQ(0, setrlimit(RLIMIT_AS, &full));
+  const int first_error = munmap(much.data(), much.size()) == 0 ? 0 : errno;
+  const int second_error = munmap(buffer.data(), kBytes) == 0 ? 0 : errno;
+  setrlimit(RLIMIT_AS, &before);
+  EXPECT_EQ(0, first_error);
+  EXPECT_EQ(0, second_error);
+  registrar().remove(much.va() + kSkew, 100, first);
+  registrar().remove(buffer.va(), kBytes, second);
 }
 
 TEST_F(MemoryKept, AChildHasNoneOfIt) {
