@@ -55,7 +55,7 @@ Host::Host(World& world, uint32_t index, uint32_t nic_index)
   if (std::ranges::find(s.auto_hosts, nic_index) != s.auto_hosts.end())
     nic.transport = Transport::kAuto;
   for (const uint32_t host : s.roce_hosts) {
-    if (nic.transport == Transport::kAuto) break;
+    if (nic.transport == Transport::kAuto || !s.told_of_roce) break;
     nic.transports.push_back({gid_of(address_of(host)), 128, Transport::kRoce});
   }
   nic.max_qps = 64;

@@ -25,6 +25,9 @@ inline constexpr uint16_t kFlowTagBase = 0xc000;  // RoCEv2's dynamic port range
 inline constexpr uint16_t kFlowTagMask = 0xfff0;
 // The bits of a tag that packets from a port below the range carry.
 inline constexpr uint16_t kCarriedTagMask = 0xff80;
+// In these bits, which are carried as well, source ports of the standard's RC differ from the tag
+// that a native queue pair would have in its place.
+inline constexpr uint16_t kForeignTag = 0x80;
 
 constexpr uint16_t flow_tag(uint16_t udp_source_port) { return udp_source_port & kFlowTagMask; }
 

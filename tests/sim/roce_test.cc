@@ -354,5 +354,51 @@ TEST(Roce, BothTransportsInOneWorld) {
   EXPECT_FALSE(world.failed()) << world.report();
 }
 
+// A connection whose ends speak differently, by mistake: only the counters say why it fails
+// (docs/roce.md).
+WorldSettings at_cross_purposes(bool far_speaks_it) {
+  WorldSettings settings;
+  settings.roce_hosts = {far_speaks_it ? 1u : 0u};
+  settings.told_of_roce = false;
+  return settings;
+}
+
+TEST(Roce, PacketsOfTheOtherTransportAreOfAnotherService) {
+  for (const bool far_speaks_it : {false, true}) {
+    for (const SendOp op : {SendOp::kSend, SendOp::kWriteImm, SendOp::kRead, SendOp::kFetchAdd}) {
+      Pair pair({}, at_cross_purposes(far_speaks_it));
+      pair.post_receive(1, 8 * kMtu, kMtu);
+      pair.post(op, 1, pair.at(0, 8));
+      EXPECT_EQ(pair.status_of_one(20 * kSecond), WcStatus::kRetryExcErr);
+      EXPECT_GT(pair.far_counter(Counter::rx_wrong_service), 0u);
+      EXPECT_EQ(pair.far_counter(Counter::rx_wrong_tag), 0u);
+      EXPECT_EQ(pair.near_counter(Counter::rx_packets), 0u) << "an answer to what was dropped";
+      EXPECT_TRUE(pair.received(1, kMillisecond).empty());
+      EXPECT_TRUE(untouched(pair, Pair::kBytes));
+    }
+  }
+}
+
+// It is the one packet that both have, so the standard's end takes it for its own.
+TEST(Roce, AnotherTransportsPlainWriteIsExecutedByTheStandardsEnd) {
+  Pair pair({}, at_cross_purposes(true));
+  pair.post(SendOp::kWrite, 1, pair.at(0, 2 * kMtu));
+  EXPECT_EQ(pair.status_of_one(20 * kSecond), WcStatus::kRetryExcErr);
+  EXPECT_TRUE(equal(pair.local, 0, pair.remote, 0, 2 * kMtu));
+  EXPECT_EQ(pair.far_counter(Counter::rx_wrong_service), 0u);
+  EXPECT_EQ(pair.far_counter(Counter::rx_wrong_tag), 0u);
+  EXPECT_GT(pair.near_counter(Counter::rx_wrong_service), 0u) << "its acknowledgements";
+  EXPECT_EQ(pair.near_counter(Counter::rx_wrong_tag), 0u);
+}
+
+TEST(Roce, ItsPlainWriteHasTheWrongTagForTheOtherTransport) {
+  Pair pair({}, at_cross_purposes(false));
+  pair.post(SendOp::kWrite, 1, pair.at(0, kMtu));
+  EXPECT_EQ(pair.status_of_one(20 * kSecond), WcStatus::kRetryExcErr);
+  EXPECT_GT(pair.far_counter(Counter::rx_wrong_tag), 0u);
+  EXPECT_EQ(pair.far_counter(Counter::rx_wrong_service), 0u);
+  EXPECT_TRUE(untouched(pair, kMtu));
+}
+
 }  // namespace
 }  // namespace hostnic::sim

@@ -25,12 +25,14 @@ void Paths::make_flows(QpContext& qp, const wire::MacAddress& destination) {
   // senders of UC never hear of marks. ACKs ride in the same flow and are marked in vain.
   const uint8_t ecn = qp.type == QpType::kRc ? wire::kEcnCapable : uint8_t{0};
   const auto traffic_class = static_cast<uint8_t>((qp.traffic_class & ~wire::kEcnMask) | ecn);
-  qp.request_flow =
-      wire::make_flow_template(settings_.mac, destination, Ipv4Address{qp.source_ip}, peer,
-                               qp.incoming_response_tag, traffic_class, qp.hop_limit);
-  qp.response_flow =
-      wire::make_flow_template(settings_.mac, destination, Ipv4Address{qp.source_ip}, peer,
-                               qp.incoming_request_tag, traffic_class, qp.hop_limit);
+  // A native peer, by mistake, must not take the standard's WRITE Only for its own.
+  const uint16_t foreign = qp.type == QpType::kRc && !qp.tagged ? wire::kForeignTag : uint16_t{0};
+  const auto flow = [&](uint16_t tag) {
+    return wire::make_flow_template(settings_.mac, destination, Ipv4Address{qp.source_ip}, peer,
+                                    tag ^ foreign, traffic_class, qp.hop_limit);
+  };
+  qp.request_flow = flow(qp.incoming_response_tag);
+  qp.response_flow = flow(qp.incoming_request_tag);
 }
 
 Ipv4Address Paths::next_hop(Ipv4Address destination) const {
