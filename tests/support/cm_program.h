@@ -5,6 +5,9 @@
 
 #include <sys/epoll.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
+#include <sys/types.h>
+#include <unistd.h>
 
 #include <cstddef>
 #include <cstring>
@@ -22,9 +25,14 @@ namespace hostnic {
 
 class CmProgram {
  public:
-  // Opens the file. `epoll_fd` is the one that the agent was made with. Check open() then.
-  CmProgram(CmAgent& agent, int epoll_fd) {
+  // Opens the file. `epoll_fd` is the one that the agent was made with. Check open() then. `user`
+  // is the program's; only root may name another user than its own.
+  CmProgram(CmAgent& agent, int epoll_fd, uid_t user = geteuid()) {
+    // The sockets are of whoever this thread, and no other one, is when it makes them.
+    const uid_t self = geteuid();
+    if (user != self && syscall(SYS_setresuid, -1, user, -1) != 0) return;
     auto file = pair_of_sockets();
+    if (user != self && syscall(SYS_setresuid, -1, self, -1) != 0) return;
     auto answers = pair_of_sockets();
     if (!file || !answers) return;
     epoll_event event{};

@@ -6,8 +6,10 @@
 #include <netinet/in.h>
 #include <rdma/rdma_user_cm.h>
 #include <sys/epoll.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cstring>
 #include <memory>
 #include <optional>
@@ -172,6 +174,32 @@ TEST_F(CmAgentTest, AMigratedIdsEventLeavesADatagramBehind) {
   EXPECT_EQ(answer->result.stale, kCmOtherTokenStale);
   EXPECT_TRUE(program_->take_token());
   EXPECT_TRUE(other.take_token());
+}
+
+// The names of files and ids are no secrets, and small numbers: what another user's program names
+// is not there.
+TEST_F(CmAgentTest, AnIdStaysWithTheFilesOfItsUser) {
+  if (geteuid() != 0) GTEST_SKIP() << "only root has another user's programs";
+  constexpr uid_t kOne = 65533, kOther = 65532;
+  program_.emplace(*agent_, epoll_.get(), kOne);
+  ASSERT_TRUE(program_->open());
+  const auto created = run(RDMA_USER_CM_CMD_CREATE_ID,
+                           rdma_ucm_create_id{.uid = 7, .ps = RDMA_PS_TCP, .qp_type = 2});
+  rdma_ucm_create_id_resp id{};
+  ASSERT_GE(created.size(), sizeof id);
+  memcpy(&id, created.data(), sizeof id);
+  const rdma_ucm_migrate_id migrate{.response = 0, .id = id.id, .fd = 0};
+  // Root is another user as well: a file says whose share its ids take.
+  for (const uid_t user : {kOther, uid_t{0}, kOne}) {
+    CmProgram other(*agent_, epoll_.get(), user);
+    ASSERT_TRUE(other.open());
+    ASSERT_TRUE(other.give({RDMA_USER_CM_CMD_MIGRATE_ID, 0, program_->name()},
+                           std::as_bytes(std::span(&migrate, 1))));
+    serve();
+    const auto answer = other.answer();
+    ASSERT_TRUE(answer);
+    EXPECT_EQ(answer->result.error, user == kOne ? 0 : ENOENT) << "of user " << user;
+  }
 }
 
 // As rdma_resolve_addrinfo of newer librdmacms does.
