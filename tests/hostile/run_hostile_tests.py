@@ -579,19 +579,37 @@ def run_connections_that_wait(options, case, daemon):
 
 
 def run_without_threads(options, _case, daemon):
-    """hostnicd may start no further thread: who opens a device hears so, and it goes on afterwards."""
+    """hostnicd's user has a limit of threads."""
     # As its user: to change another user's takes a capability that not every root has.
     def limit(soft):
         subprocess.run([str(word) for word in [*(as_user(DAEMON_USER) if os.geteuid() == 0 else []), "prlimit", "--pid",
                                                daemon.process.pid, f"--nproc={soft}:"]], check=True)
-    limit(1)
+    check_without_threads(options, daemon, lambda: limit(1), lambda: limit(4096))
+
+
+def run_in_full_group(options, _case, daemon):
+    """hostnicd's control group has a limit, as containers and services have, which counts for root as well."""
+    try:
+        with memory_group.ThreadGroup() as group:
+            group.take(daemon.process.pid)
+            check_without_threads(options, daemon, group.forbid, group.permit)
+            if (trouble := daemon.stop()) is not None:
+                raise Failed(trouble)
+    except memory_group.NotGranted as error:
+        return str(error)
+    return None
+
+
+def check_without_threads(options, daemon, forbid, permit):
+    """hostnicd may start no further thread: who opens a device hears so, and it goes on afterwards."""
+    forbid()
     for _ in range(3):
         with honest(options, daemon, 1) as program:
             output = program.communicate(timeout=HONEST_S)[0]
         if program.returncode == 0 or "can start no further thread" not in output:
             raise Failed(f"a program without a thread for it: {output}")
     daemon.check_alive()
-    limit(4096)
+    permit()
     with honest(options, daemon, 1) as program:
         output_of(program, HONEST_S, "an honest program afterwards")
 
@@ -692,6 +710,7 @@ CASES.append(Case("400 requests that wait", "requests-that-wait", seconds=ATTACK
 CASES.append(Case("1,000 connections that ask for nothing", "connections-that-wait", seconds=ATTACK_S,
                   needs_root=True, runs=run_connections_that_wait))
 CASES.append(Case("no thread left", "", user=DAEMON_USER, runs=run_without_threads))
+CASES.append(Case("no thread left in the control group", "", needs_root=True, ends=True, runs=run_in_full_group))
 CASES.append(Case("a crowd, and five of it greedy", "", runs=run_crowd))
 CASES.append(Case("another user's memory", "", needs_root=True, runs=run_another_users))
 CASES.append(Case("no descriptor left", "", runs=run_without_descriptors))

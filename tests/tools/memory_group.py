@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""A control group with little memory, of either version, for processes that tests start."""
+"""A control group with little memory, or without further threads, of either version, for processes that tests start."""
 
 import os
 import re
@@ -13,19 +13,18 @@ class NotGranted(Exception):
     """No group can be made here, and why."""
 
 
-class MemoryGroup:
-    """Such a group, which is removed when its processes have ended."""
+class Group:
+    """A group that is removed when its processes have ended. `limit` is the file that says what it may have."""
 
-    def __init__(self):
-        self.old = (TOP / "memory/memory.limit_in_bytes").exists()
-        self.path = (TOP / "memory" if self.old else TOP) / f"hostnic-test-{os.getpid()}"
+    def __init__(self, top, limit, limits):
+        self.path = top / f"hostnic-test-{os.getpid()}"
         try:
             self.path.mkdir()
         except OSError as error:
             raise NotGranted(f"no control group can be made: {error}") from error
-        if not (self.path / ("memory.limit_in_bytes" if self.old else "memory.max")).exists():
+        if not (self.path / limit).exists():
             self.path.rmdir()
-            raise NotGranted("control groups here don't limit memory")
+            raise NotGranted(f"control groups here don't limit {limits}")
 
     def __enter__(self):
         return self
@@ -37,6 +36,15 @@ class MemoryGroup:
                 return self.path.rmdir()
             except OSError:
                 time.sleep(0.1)
+
+
+class MemoryGroup(Group):
+    """A group with little memory."""
+
+    def __init__(self):
+        self.old = (TOP / "memory/memory.limit_in_bytes").exists()
+        super().__init__(TOP / "memory" if self.old else TOP,
+                         "memory.limit_in_bytes" if self.old else "memory.max", "memory")
 
     def take(self, pid, limit_bytes):
         """Moves a process here, which may have so much more memory from now on."""
@@ -57,3 +65,20 @@ class MemoryGroup:
         """How many processes the limit has had killed."""
         text = (self.path / ("memory.oom_control" if self.old else "memory.events")).read_text()
         return int(re.search(r"^oom_kill (\d+)", text, re.MULTILINE)[1])
+
+
+class ThreadGroup(Group):
+    """A group that may be told to start no further thread."""
+
+    def __init__(self):
+        super().__init__(TOP / "pids" if (TOP / "pids").exists() else TOP, "pids.max", "threads")
+
+    def take(self, pid):
+        (self.path / "cgroup.procs").write_text(str(pid))
+
+    def forbid(self):
+        """Nothing here starts a thread or process from now on."""
+        (self.path / "pids.max").write_text((self.path / "pids.current").read_text())
+
+    def permit(self):
+        (self.path / "pids.max").write_text("max")
