@@ -62,8 +62,8 @@ struct WorldSettings {
   // Hosts that speak the standard's, and hosts that find out. The others are told of the former,
   // unless they find out.
   std::vector<uint32_t> roce_hosts, auto_hosts;
-  bool told_of_roce =
-      true;  // false: the two ends of a connection may speak differently, by mistake
+  // Whether they are; if not, two ends of a connection may speak differently, by mistake.
+  bool told_of_roce = true;
   // The driver runs only when it says that a turn is due, as a service thread does; otherwise in
   // every turn, as a polling program does.
   bool driver_waits_for_wake_up = false;
