@@ -646,8 +646,8 @@ def run_who_may_do_what(options, _case, daemon):
     check_captures(options, daemon)
     rows = table_of_commands()
     known = re.findall(r"^((?:show|set|clear) \w+|\w+)", daemon.ask("help").stdout.split("SPEC:")[0], re.MULTILINE)
-    # Commands of the prompt's own ask hostnicd for nothing but what the others do.
-    known = [name for name in known if name not in ("watch", "rates", "exit")]
+    # Commands of the prompt's own ask hostnicd for nothing, or for what the others do.
+    known = [name for name in known if name not in ("watch", "rates", "fault", "exit")]
     missing = [name for name in known if not any(command.split()[:len(name.split())] == name.split()
                                                  for command, _ in rows)]
     if missing or len(known) < 10:
