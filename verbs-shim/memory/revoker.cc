@@ -10,6 +10,7 @@
 #include <tuple>
 #include <utility>
 
+#include "verbs-shim/base/cancellation.h"
 #include "verbs-shim/memory/background_thread.h"
 
 namespace hostnic::memory {
@@ -191,6 +192,7 @@ void Revoker::end_change(uint64_t change, const MappingChange* parts, size_t cou
 
 void Revoker::wait_until_known() {
   if (!anything_unknown() || own_report != 0) return;
+  const CancellationOff cancellation_off;  // which would pass through calls that throw nothing
   const uint64_t deadline_ns = now_ns() + kKnownNs;
   uint64_t last = 0;
   do {

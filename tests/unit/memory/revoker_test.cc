@@ -2,6 +2,8 @@
 // The order in which devices learn of changes of mappings.
 #include "verbs-shim/memory/revoker.h"
 
+#include <pthread.h>
+
 #include <atomic>
 #include <memory>
 #include <string>
@@ -110,6 +112,26 @@ TEST_F(RevokerOrder, CallsGoByWhatWasReported) {
   for (int tries = 0; tries < 1000 && known != 1; tries++) revoker->wait_until_known();
   EXPECT_EQ(1, known);
   reader.join();
+}
+
+// The C library's calls that wait throw nothing: a thread that is to be cancelled ends afterwards.
+TEST_F(RevokerOrder, WaitingIsNoCancellationPoint) {
+  const uint64_t report = revoker_->begin_change(Revoker::Notice::kByReport);
+  static std::atomic<bool> waited{false};
+  pthread_t waiting{};
+  const auto body = [](void* revoker) -> void* {
+    pthread_cancel(pthread_self());
+    static_cast<Revoker*>(revoker)->wait_until_known();
+    waited = true;
+    pthread_testcancel();
+    return nullptr;
+  };
+  ASSERT_EQ(0, pthread_create(&waiting, nullptr, body, revoker_));
+  void* result = nullptr;
+  ASSERT_EQ(0, pthread_join(waiting, &result));
+  EXPECT_EQ(PTHREAD_CANCELED, result);
+  EXPECT_TRUE(waited);
+  revoker_->end_change(report, nullptr, 0);
 }
 
 }  // namespace
