@@ -10,6 +10,12 @@
 
 namespace hostnic::memory {
 
+void KeptMemory::reserve() {
+  constexpr size_t kKeptAtFirst = 128;
+  kept_.reserve(kKeptAtFirst);
+  areas_.reserve(kKeptAtFirst);
+}
+
 void KeptMemory::move_part(const Area& area, uint64_t start, uint64_t end,
                            RawVector<Piece>& pieces) {
   constexpr uint64_t kPartsOfAPiece = 4;  // by registrations that it is shared among, usually

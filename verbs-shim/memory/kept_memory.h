@@ -19,6 +19,10 @@ class KeptMemory {
   KeptMemory(const KeptMemory&) = delete;
   KeptMemory& operator=(const KeptMemory&) = delete;
 
+  // Has room for what a usual program gives away: later new mappings may lie where it has just
+  // made room. Throws std::bad_alloc.
+  void reserve();
+
   // Pages of [start, end) that are at `place` now.
   struct Piece {
     uint64_t start = 0, end = 0, place = 0;

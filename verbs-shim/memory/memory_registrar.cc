@@ -140,6 +140,7 @@ Failure MemoryRegistrar::init_locked(int mirror_fd) {
   state_.max_areas = max_map_count() / 2;
   state_.areas_of_losses.reserve(kAreasOfALoss);
   moved_.reserve();
+  kept_.reserve();
   if (state_.migration_enabled()) state_.userfault.open(-1);
   state_.userfault.use_pagemap(state_.pagemap_fd);
   state_.migrator.use({state_.mirror_fd, state_.mem_fd, state_.pagemap_fd, &state_.userfault});

@@ -60,6 +60,17 @@ class PrivateFile {
   UniqueFd file_;
 };
 
+// Keeps a gap from being somebody else's: a Buffer unmaps all of itself at its end.
+void hold(const std::byte* at, size_t length) {
+  memory::raw_mmap(const_cast<std::byte*>(at), length, PROT_NONE,
+                   MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0);
+}
+int unmap(std::byte* at, size_t length) {
+  const int result = munmap(at, length);
+  hold(at, length);
+  return result;
+}
+
 void put(uint64_t va, const char* text) {
   std::memcpy(reinterpret_cast<void*>(va), text, std::strlen(text));
 }
@@ -76,7 +87,7 @@ TEST_F(MemoryKept, WhatIsUnmappedOrMappedOver) {
     const uint64_t number = add(va, 6 * kPage);
     const bool gone = over ? buffer.data() == mmap(buffer.data(), kBytes, PROT_READ | PROT_WRITE,
                                                    MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0)
-                           : munmap(buffer.data(), kBytes) == 0;
+                           : unmap(buffer.data(), kBytes) == 0;
     ASSERT_TRUE(gone) << std::strerror(errno);
     const uint64_t kept = place(va), kept_last = place(last);
     ASSERT_NE(0u, kept);
@@ -149,7 +160,7 @@ TEST_F(MemoryKept, WhatTwoKeysLeadTo) {
   put(buffer.va() + 3 * kPage, "both");
   const uint64_t first = add(buffer.va() + kPage, 3 * kPage);
   const uint64_t second = add(buffer.va() + 2 * kPage, 5 * kPage);
-  ASSERT_EQ(0, munmap(buffer.data(), kBytes));
+  ASSERT_EQ(0, unmap(buffer.data(), kBytes));
   const uint64_t one = place(buffer.va() + kPage), both = place(buffer.va() + 3 * kPage);
   registrar().remove(buffer.va() + kPage, 3 * kPage, first);
   EXPECT_EQ("nothing", read_at(one, 3));
@@ -166,10 +177,12 @@ TEST_F(MemoryKept, WhatHasMovedAndWhatIsCutOff) {
   const uint64_t number = add(buffer.va(), kBytes);
   ASSERT_EQ(target.data(),
             mremap(buffer.data(), kBytes, 4 * kPage, MREMAP_MAYMOVE | MREMAP_FIXED, target.data()));
+  hold(buffer.data(), kBytes);
+  hold(target.data() + 4 * kPage, 4 * kPage);
   EXPECT_EQ(target.va(), place(buffer.va()));
   const uint64_t tail = place(buffer.va() + 7 * kPage);
   EXPECT_EQ("cut off", read_at(tail, 7));
-  ASSERT_EQ(0, munmap(target.data(), 4 * kPage));
+  ASSERT_EQ(0, unmap(target.data(), 4 * kPage));
   const uint64_t kept = place(buffer.va());
   EXPECT_EQ("moved", read_at(kept, 5));
   registrar().remove(buffer.va(), kBytes, number);
@@ -185,8 +198,9 @@ TEST_F(MemoryKept, WhatWasRegisteredAtTwoPlaces) {
   const uint64_t first = add(buffer.va(), 4 * kPage);
   ASSERT_EQ(target.data(),
             mremap(buffer.data(), kBytes, kBytes, MREMAP_MAYMOVE | MREMAP_FIXED, target.data()));
+  hold(buffer.data(), kBytes);
   const uint64_t second = add(target.va() + kPage, 5 * kPage);
-  ASSERT_EQ(0, munmap(target.data(), kBytes));
+  ASSERT_EQ(0, unmap(target.data(), kBytes));
   const uint64_t both = place(buffer.va() + kPage), of_second = place(target.va() + 5 * kPage);
   registrar().remove(target.va() + kPage, 5 * kPage, second);
   EXPECT_EQ("nothing", read_at(of_second, 4));
@@ -208,7 +222,7 @@ TEST_F(MemoryKept, WhatLiesBesideWhatABareMoveHasLeft) {
             memory::raw_mremap(buffer.data() + 2 * kPage, kPage, kPage,
                                MREMAP_MAYMOVE | MREMAP_FIXED | kLeaves, target.data()));
   EXPECT_EQ(target.va(), place(buffer.va() + 2 * kPage));
-  ASSERT_EQ(0, munmap(buffer.data(), kBytes));
+  ASSERT_EQ(0, unmap(buffer.data(), kBytes));
   EXPECT_EQ("beside", read_at(place(buffer.va() + 5 * kPage), 6));
   EXPECT_EQ(target.va(), place(buffer.va() + 2 * kPage));
   registrar().remove(buffer.va(), kBytes, number);
@@ -227,6 +241,7 @@ TEST_F(MemoryKept, WhatMovesToAPartThatNobodyHas) {
     ASSERT_EQ(target.data() + 2 * kPage,
               mremap(buffer.data(), 2 * kPage, 2 * kPage, MREMAP_MAYMOVE | MREMAP_FIXED,
                      target.data() + 2 * kPage));
+    hold(buffer.data(), 2 * kPage);
     EXPECT_EQ(target.va() + 2 * kPage, place(buffer.va()));
     registrar().remove(buffer.va(), 2 * kPage, number);
     registrar().remove(target.va(), kPage, beside);
@@ -260,7 +275,7 @@ TEST_F(MemoryKept, WhatIsLockedBesideItStaysLocked) {
   Buffer buffer(kBytes, MAP_PRIVATE, file.fd());
   ASSERT_EQ(0, mlock(buffer.data(), kBytes)) << std::strerror(errno);
   const uint64_t number = add(buffer.va() + 3 * kPage, kPage);
-  ASSERT_EQ(0, munmap(buffer.data() + 3 * kPage, kPage));
+  ASSERT_EQ(0, unmap(buffer.data() + 3 * kPage, kPage));
   memory::RawVector<memory::Area> areas;
   ASSERT_TRUE(memory::read_areas(buffer.va(), buffer.va() + kBytes, areas));
   memory::mark_locked(areas);
@@ -290,6 +305,8 @@ TEST_F(MemoryKept, WithoutRoomForIt) {
   const int first_error = munmap(much.data(), much.size()) == 0 ? 0 : errno;
   const int second_error = munmap(buffer.data(), kBytes) == 0 ? 0 : errno;
   setrlimit(RLIMIT_AS, &before);
+  hold(much.data(), much.size());
+  hold(buffer.data(), kBytes);
   EXPECT_EQ(0, first_error);
   EXPECT_EQ(0, second_error);
   registrar().remove(much.va() + kSkew, 100, first);
@@ -300,7 +317,7 @@ TEST_F(MemoryKept, AChildHasNoneOfIt) {
   const PrivateFile file;
   Buffer buffer(kBytes, MAP_PRIVATE, file.fd());
   const uint64_t number = add(buffer.va(), kBytes);
-  ASSERT_EQ(0, munmap(buffer.data(), kBytes));
+  ASSERT_EQ(0, unmap(buffer.data(), kBytes));
   const uint64_t kept = place(buffer.va());
   in_child([&] {
     memory::RawVector<memory::Area> areas;
