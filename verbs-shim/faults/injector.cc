@@ -42,7 +42,7 @@ Rule* the_rules = nullptr;
 // Rules are added, and never removed: who looks takes no lock.
 std::atomic<size_t> rule_count{0};
 std::atomic<size_t> board_rules{0};  // that have been taken from the board
-// Those that the program has armed itself, by their places.
+// The rules that the program has armed itself, by their places.
 size_t own_places[kMaxFaults];
 std::atomic<size_t> own_rules{0};
 std::atomic<bool> late_completions{false};  // some rule is of that kind

@@ -18,7 +18,7 @@
 namespace hostnic::memory {
 namespace {
 
-// Of what glibc's malloc has before each block.
+// glibc's malloc has so many bytes of its own before each block.
 constexpr size_t kWordBytes = 2 * sizeof(size_t);
 
 }  // namespace
