@@ -377,6 +377,18 @@ Expected<void, std::string> ClientMemory::populate(std::span<const MappedPiece> 
   return {};
 }
 
+bool any_replaced(std::span<const MappedPiece> pieces) {
+  return std::ranges::any_of(pieces, [](const MappedPiece& piece) {
+    return piece.mapping() != nullptr && is_replaced(piece.mapping(), piece.length_bytes);
+  });
+}
+
+void ClientMemory::look_again(std::span<const MappedPiece> pieces) const {
+  if (!any_replaced(pieces)) return;
+  cut_off_->store(true, std::memory_order_release);
+  replacements.fetch_add(1, std::memory_order_release);
+}
+
 Expected<ClientMemory::Mapping*, std::string> ClientMemory::acquire(const Source& source,
                                                                     uint64_t offset, uint64_t end) {
   for (auto& [host, mapping] : by_host_) {

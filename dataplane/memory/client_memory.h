@@ -74,6 +74,9 @@ struct MemoryTerms {
   std::shared_ptr<PageTableBudget> page_tables = nullptr;  // the user's; null: not counted
 };
 
+// Whether anything of the pieces' may have been replaced (sigbus.h). [any thread]
+bool any_replaced(std::span<const MappedPiece> pieces);
+
 // Maps the memory of one device context. One thread at a time uses it; those of several clients
 // don't wait for each other.
 class ClientMemory {
@@ -110,6 +113,10 @@ class ClientMemory {
   // Brings the pages of a late piece that is filled, from `offset` on, at most kMappingStepBytes of
   // them. Returns how many bytes; 0 on failure.
   static uint64_t populate_step(const MappedPiece& late_piece, uint64_t offset);
+
+  // Says again that memory is cut off if some of the pieces' is: who looked at the mark when that
+  // was found may not have known a key that leads to them. Called once there is one.
+  void look_again(std::span<const MappedPiece> pieces) const;
 
   // Gives back what map() returned, after no lcore or mbuf refers to it any more.
   void unmap(std::span<const MappedPiece> pieces);

@@ -8,8 +8,8 @@
 // What the lcore has copied then is not what the client registered, and must not count: until
 // forget_fault(), which ends its NIC's turn, it neither takes nor sends what it copies. Both come
 // again, and by then whoever looks at the mark has put the keys out of use, or dropped the client.
-// So it is with bytes that it copies from where another thread has met such memory: packets under
-// way may refer to it.
+// So it is with bytes that it copies from or to where such memory was met before, by this thread or
+// another: packets under way may refer to it, and a packet that was held has found its key already.
 #pragma once
 
 #include <atomic>
@@ -52,8 +52,8 @@ inline bool has_faulted() {
   return sigbus_detail::has_faulted.load(std::memory_order_relaxed);
 }
 inline void forget_fault() { sigbus_detail::has_faulted.store(false, std::memory_order_relaxed); }
-// Called when something was copied from [at, at + length_bytes). Returns whether it counts for
-// nothing, with all else that this thread copies until forget_fault().
+// Called when something was copied from, or to, [at, at + length_bytes). Returns whether it counts
+// for nothing, with all else that this thread copies until forget_fault().
 inline bool copy_is_void(const std::byte* at, uint64_t length_bytes) {
   const auto first = reinterpret_cast<uintptr_t>(at);
   if (first < sigbus_detail::highest.load(std::memory_order_relaxed) &&

@@ -99,6 +99,7 @@ uint32_t NicShard::turn(TimeNs now_ns) {
   port.set_time(now_ns);
   egress.look_at_port();
   if (unlikely(is_watched)) begin_watched_turn();
+  look_at_replacements();
   clients.look_at_unserved();
   clients.ask_for_descriptors();
   uint32_t work = transports.sum([](auto& transport) { return transport.begin_turn(); });

@@ -81,6 +81,7 @@ Expected<RegisterMrReply, ControlError> ClientRegions::add(RegisterMr& call,
     memory_->unmap(*pieces);
     return Unexpected(key.error());
   }
+  memory_->look_again(*pieces);
   answer.lkey = answer.rkey = *key;
   clients_.note_registration(client_.client_id, 0, static_cast<int64_t>(answer.bytes_mapped),
                              static_cast<int64_t>(answer.bytes_mem_fd));

@@ -90,10 +90,7 @@ uint32_t MrTable::cut_off(uint32_t client_id) {
     MemoryRegionEntry& entry = entries_[i];
     uint32_t key = entry.key.load(std::memory_order_acquire);
     if (key == 0 || entry.client_id != client_id) continue;
-    const bool replaced = std::ranges::any_of(entry.pieces, [](const MappedPiece& piece) {
-      return piece.mapping() != nullptr && is_replaced(piece.mapping(), piece.length_bytes);
-    });
-    if (!replaced) continue;
+    if (!any_replaced(entry.pieces)) continue;
     entry.cut_off.store(true, std::memory_order_release);
     if (entry.key.compare_exchange_strong(key, 0, std::memory_order_acq_rel)) ++count;
   }

@@ -128,8 +128,9 @@ inline void Placement::put_bytes(const PlaceRequest& request, std::byte* to,
       bytes.size() > piece.length_bytes - offset)
     return false;
   counters_.add(Counter::bytes_copied_mapped, bytes.size());
-  put_bytes(request, piece.host + offset, bytes, request.tail);
-  return !copy_is_void(bytes.data(), bytes.size());
+  std::byte* const to = piece.host + offset;
+  put_bytes(request, to, bytes, request.tail);
+  return !copy_is_void(bytes.data(), bytes.size()) && !copy_is_void(to, bytes.size());
 }
 
 }  // namespace hostnic
