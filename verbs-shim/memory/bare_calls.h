@@ -25,8 +25,12 @@ class BareCalls {
   void before_discard(uint64_t start, uint64_t end, int mirror);
   // Keeps pages of the mirror from growing in place where memory behind them goes away.
   void guard_gap(uint64_t start, const EventReader& reader);
+  // The same where they have come before memory that went away earlier: [start, end) has been
+  // registered. Called with the registrar's lock.
+  void guard_behind(uint64_t start, uint64_t end);
 
  private:
+  void put_guard(uint64_t start);
   void discard_in_mirror(uint64_t start, uint64_t end, int mirror);
   void lose_in_time(uint64_t start, uint64_t end, const EventReader& reader);
   void settle_move(const MoveCall& move, const EventReader& reader);

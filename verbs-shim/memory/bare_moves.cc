@@ -195,19 +195,42 @@ void BareCalls::make_private(uint64_t start, uint64_t end, uint64_t offset,
 
 // Where memory goes away behind pages of the mirror, a bare mremap could grow these in place, of
 // which nobody is told: it would show what a key still leads to. A page without access keeps that
-// from happening.
+// from happening. What lies in between may go as untold.
 void BareCalls::guard_gap(uint64_t start, const EventReader& reader) {
   if (reader.is_late_fill || guards_.load() >= kMostGuards) return;
   TextRoom room;
-  Area before, behind;
-  if (!next_area(start - 1, before, room) || before.end != start || !state_.is_mirror(before))
-    return;
+  Area behind;
   if (!next_area(start, behind, room)) behind.start = kMirrorBytes;
   if (behind.start <= start || !Migrator::has_pages(reader.mirror, start, behind.start)) return;
   {
     std::unique_lock lock(state_.mutex, std::defer_lock);
-    if (lock_in_time(lock) && !state_.any_registered(start, behind.start)) return;
+    if (lock_in_time(lock) &&
+        (state_.lowest.load() >= start || !state_.any_registered(start, behind.start)))
+      return;
   }
+  put_guard(start);
+}
+
+// What comes next in the mirror is what the program sees there, nearly always.
+void BareCalls::guard_behind(uint64_t start, uint64_t end) {
+  for (auto it = state_.table.first_after(start); it != state_.table.end() && it->first < end;
+       ++it) {
+    if (it->second.place != PagePlace::kMirror) continue;
+    const uint64_t gap = it->second.end;
+    const uint64_t next = Migrator::next_page(state_.mirror_fd, gap);
+    if (next == kMirrorBytes) return;
+    const auto range = state_.table.first_after(next);
+    if (range != state_.table.end() && range->first <= next &&
+        range->second.place == PagePlace::kMirror)
+      continue;
+    TextRoom room;
+    Area behind;
+    if (guards_.load() < kMostGuards && (!next_area(gap, behind, room) || behind.start > next))
+      put_guard(gap);
+  }
+}
+
+void BareCalls::put_guard(uint64_t start) {
   constexpr int kFlags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED_NOREPLACE;
   void* const guard = raw_mmap(pointer(start), kPageBytes, PROT_NONE, kFlags, -1, 0);
   if (guard == MAP_FAILED) return;

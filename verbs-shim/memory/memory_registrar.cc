@@ -350,6 +350,7 @@ Failure MemoryRegistrar::add_locked(Request& request, Described& described) {
   }
   request.number = ++state_.last_number;
   pins_.give(described, request.number);
+  bare_calls_.guard_behind(request.first, request.last);
   state_.table.join(request.first, request.last);
   state_.table.reserve(kBordersOfLosses);
   state_.update_bounds();

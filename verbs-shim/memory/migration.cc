@@ -327,9 +327,13 @@ bool Migrator::clear(int mirror, uint64_t start, uint64_t end) {
   return true;
 }
 
-bool Migrator::has_pages(int mirror, uint64_t start, uint64_t end) {
+uint64_t Migrator::next_page(int mirror, uint64_t start) {
   const off_t at = lseek(mirror, static_cast<off_t>(start), SEEK_DATA);
-  return at >= 0 && at < static_cast<off_t>(end);
+  return at < 0 ? kMirrorBytes : static_cast<uint64_t>(at);
+}
+
+bool Migrator::has_pages(int mirror, uint64_t start, uint64_t end) {
+  return next_page(mirror, start) < end;
 }
 
 int Migrator::read_mirror(int mirror, uint64_t offset, uint64_t length, void* to) {

@@ -78,6 +78,8 @@ class Migrator {
             va < view_end_.load(std::memory_order_acquire));
   }
   uint32_t view_changes() const { return view_changes_.load(std::memory_order_acquire); }
+  // The first page that the mirror has from `start` on; kMirrorBytes: it has none.
+  static uint64_t next_page(int mirror, uint64_t start);
   // Whether the mirror has any page of the range.
   static bool has_pages(int mirror, uint64_t start, uint64_t end);
   // Copies a part of the mirror to writable memory of zeros. Returns 0 or an errno value.

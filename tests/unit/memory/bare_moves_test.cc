@@ -306,6 +306,33 @@ TEST_F(MemoryBareMoves, WhatHasGrownInPlaceIsEmpty) {
   nic.remove(mr);
 }
 
+// What lies behind has gone before anything before it came to the mirror, or what lay between goes,
+// of which nobody is told either.
+TEST_F(MemoryBareMoves, WhatHasGrownInPlaceToWhatWasRegisteredIsEmpty) {
+  for (const bool by_libc : {false, true}) {
+    for (const bool is_last : {false, true}) {
+      Buffer buffer(kLength);
+      Nic::Mr first, last;
+      std::memset(buffer.data(), 5, kLength);
+      if (!is_last) add(buffer, first, 8 * kPage);
+      ASSERT_TRUE(nic.add(buffer.va() + 32 * kPage, 32 * kPage, last)) << nic.error;
+      void* const end = buffer.data() + 32 * kPage;
+      ASSERT_EQ(by_libc ? munmap(end, 32 * kPage) : raw_munmap(end, 32 * kPage), 0);
+      wait_for_revoker();
+      ASSERT_EQ(raw_munmap(buffer.data() + 8 * kPage, 24 * kPage), 0);
+      if (is_last) add(buffer, first, 8 * kPage);
+      auto* const at = static_cast<std::byte*>(
+          raw_mremap(buffer.data(), 8 * kPage, 40 * kPage, MREMAP_MAYMOVE, nullptr));
+      ASSERT_NE(static_cast<void*>(at), MAP_FAILED) << std::strerror(errno);
+      EXPECT_EQ(not_zero(at + 8 * kPage, 32 * kPage), 0u) << by_libc << is_last;
+      EXPECT_EQ(nic.read(last, 7 * kPage, 1)[0], std::byte{5});
+      nic.remove(last);
+      nic.remove(first);
+      raw_munmap(at, 40 * kPage);
+    }
+  }
+}
+
 // Pages that io_uring, or another adapter, has pinned move as they are, and whoever has them goes
 // on using them.
 TEST_F(MemoryBareMoves, PinnedPagesMove) {
