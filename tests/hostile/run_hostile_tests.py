@@ -39,8 +39,9 @@ START_S, ANSWER_S, HONEST_S, ATTACK_S, END_S = 60, 20, 100, 100, 30
 CROWD_WARM_UP_S, CROWD_S, CROWD_INTERVALS, LEAST_SHARE = 1, 3, 3, 0.8
 # How much one of the crowd registers and deregisters, in MiB, if there is three times as much, or else.
 REGISTERED_MB, FEW_REGISTERED_MB = 2048, 256
-# The longest that an lcore may be busy with one thing while others wait, in its own time.
-LONGEST_TURN_MS = 100
+# The longest that an lcore may be busy with one thing while others wait, in its own time, and that an honest program
+# may wait for a WRITE of a word, but for what its threads and the lcores wait for a processor.
+LONGEST_TURN_MS = LONGEST_WRITE_MS = 100
 # What hostnicd may take from its start on, in MiB: packet buffers that it had not used before, and half of
 # what an attack could have it make.
 LITTLE_MB = 256
@@ -49,6 +50,8 @@ MOST_TABLES_MB = 96 + 16
 HONEST = ["--rounds", "6", "--max-bytes", "1m", "--timeout-seconds", "30"]
 
 
+# How the threads that serve NICs are called, up to DPDK 22.11 and from 23.03 on.
+LCORES = ("rte-worker", "dpdk-worker")
 HOLES = "cut off memory that it had registered|its memory is gone"
 
 
@@ -162,6 +165,8 @@ class Daemon:
         self.apps = options.apps
         # What check_turns() said before hostnicd was ended.
         self.turns = None
+        # What steady() has seen before hostnicd was ended, in ms.
+        self.longest_write_ms = None
         # How long somebody for whom an lcore may have slept has waited for a processor, in ms.
         self.waited_ms = 0
         self.directory = Path(tempfile.mkdtemp(prefix="hostnic-hostile-"))
@@ -277,12 +282,37 @@ class Waits:
         with contextlib.suppress(OSError):
             for task in self.tasks.iterdir():
                 with contextlib.suppress(OSError):
-                    if not (task / "comm").read_text().startswith("dpdk-worker"):
+                    if not (task / "comm").read_text().startswith(LCORES):
                         self.waited_ns[task.name] = int((task / "schedstat").read_text().split()[1])
 
     def longest_ms(self):
         self.look()
         return max(self.waited_ns.values(), default=0) / 1e6
+
+
+@contextlib.contextmanager
+def steady(options, daemon):
+    """An honest program that writes a word again and again; what it has seen is asked for while hostnicd lives."""
+    process = subprocess.Popen(
+        [str(word) for word in (options.apps / "hostnic", "run", "--", options.apps / "tests/hostile/hostnic-steady",
+                                "--hostnicd", daemon.process.pid)],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True,
+        env=daemon.environment())
+
+    def longest_ms():
+        output, _ = process.communicate(timeout=ANSWER_S)
+        if process.returncode != 0 or not (found := re.search(r"the longest (-?\d+) us", output)):
+            raise Failed(f"the program that writes again and again: status {process.returncode}: {output}")
+        return int(found[1]) / 1000
+
+    try:
+        if (line := first_line(process)) != "steady\n":
+            raise Failed(f"the program that writes again and again does not begin: {line}")
+        yield longest_ms
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.communicate()
 
 
 def output_of(process, limit_s, what, good=(0,)):
@@ -352,7 +382,8 @@ def end_beside(daemon, attacker):
 
 
 def run_case(options, case, daemon):
-    with Waits(daemon.process.pid) as waits, attack(options, daemon, case) as attacker:
+    with Waits(daemon.process.pid) as waits, steady(options, daemon) as longest_ms, \
+            attack(options, daemon, case) as attacker:
         # The first line says that the attack has effect, and goes on for a while.
         said = first_line(attacker)
         with honest(options, daemon, 1) as first, honest(options, daemon, 2) as second:
@@ -364,8 +395,11 @@ def run_case(options, case, daemon):
         if case.page_tables_mb:
             daemon.check_page_tables(case.page_tables_mb)
         if case.holds:
+            daemon.longest_write_ms = longest_ms()
             end_beside(daemon, attacker)
         said += output_of(attacker, ATTACK_S, "the attack", [0, -signal.SIGTERM])
+        if not case.holds:
+            daemon.longest_write_ms = longest_ms()
     if not case.holds:
         daemon.check_alive()
     if said.startswith("skipped"):
@@ -393,6 +427,17 @@ def run_without_descriptors(options, _case, daemon):
         raise Failed("the log does not say it once")
     with honest(options, daemon, 1) as program:
         output_of(program, HONEST_S, "an honest program afterwards")
+
+
+def run_stopped(options, _case, daemon):
+    """An honest program's longest WRITE is found, beside attacks, too: here nobody attacks, and hostnicd stands."""
+    with steady(options, daemon) as longest_ms:
+        time.sleep(0.1)
+        os.kill(daemon.process.pid, signal.SIGSTOP)
+        time.sleep(3 * LONGEST_WRITE_MS / 1000)
+        os.kill(daemon.process.pid, signal.SIGCONT)
+        if (found := longest_ms()) < LONGEST_WRITE_MS:
+            raise Failed(f"hostnicd stood for {3 * LONGEST_WRITE_MS} ms, and the longest WRITE took {found} ms")
 
 
 def run(options, case):
@@ -428,6 +473,10 @@ def run_beside(options, case, group=None):
             if group.kills() != 0:
                 raise Failed("the control group's limit killed a process")
         turns = daemon.turns or (None if case.ends else daemon.check_turns())
+        if daemon.longest_write_ms is not None:
+            turns += f", an honest program's longest WRITE {daemon.longest_write_ms:.1f} ms"
+            if daemon.longest_write_ms > LONGEST_WRITE_MS + daemon.waited_ms:
+                raise Failed(f"{turns}; others waited {daemon.waited_ms:.1f} ms for a processor")
         if (trouble := daemon.stop()) is not None:
             raise Failed(trouble)
         if not re.search(case.logged, daemon.log()):
@@ -714,6 +763,7 @@ CASES.append(Case("no thread left in the control group", "", needs_root=True, en
 CASES.append(Case("a crowd, and five of it greedy", "", runs=run_crowd))
 CASES.append(Case("another user's memory", "", needs_root=True, runs=run_another_users))
 CASES.append(Case("no descriptor left", "", runs=run_without_descriptors))
+CASES.append(Case("hostnicd is stopped for a moment", "", runs=run_stopped))
 
 
 def main():
