@@ -49,6 +49,16 @@ for i in $(seq 600); do grep -q "$port" /proc/net/tcp /proc/net/tcp6 && break; s
 "$0" lab -- ib_write_bw -F -n 100 -p "$1" 127.0.0.1; echo client $?
 kill $server 2> /dev/null; wait $server; true
 """
+# No answer comes, and nothing ends by itself.
+ANOTHER_LAB_BY_UD = """
+"$0" lab -- ib_send_lat -c UD -d hnic1 -n 100 -p "$1" > /dev/null 2>&1 & server=$!
+port=$(printf ':%04X 0*:0* 0A' "$1")
+for i in $(seq 600); do grep -q "$port" /proc/net/tcp /proc/net/tcp6 && break; sleep 0.1; done
+said=$(mktemp)
+"$0" lab -- ib_send_lat -c UD -d hnic0 -n 100 -p "$1" 127.0.0.1 > "$said" 2>&1 & client=$!
+for i in $(seq 600); do grep -q "another lab" "$said" && break; sleep 0.1; done
+kill $client $server 2> /dev/null; wait $client $server; cat "$said"; rm "$said"
+"""
 
 # More than one hostnicd takes, and less than two.
 PAGES_FOR_ONE = 130
@@ -91,6 +101,10 @@ def setup_cases(maker, everybody):
         *user.prefix, "sh", "-c", ANOTHER_LAB, user.build / "hostnic", maker.next_port()],
                     output_has(r"client [1-9](.|\n)*queue pair 0x[0-9a-f]{6} of ::ffff:127.77.0.\d, .* is none of this "
                                r"lab's: .*another lab"), quick=True)
+    yield user.case("the server of another lab, by UD", [
+        *user.prefix, "sh", "-c", ANOTHER_LAB_BY_UD, user.build / "hostnic", maker.next_port()],
+                    output_has(r"hnic1 has dropped 1 datagram for queue pairs that it does not have, the last one from "
+                               r"here for QP 0x[0-9a-f]{6}: .*another lab"))
     yield Case("root in a chroot [hosts]", [sys.executable, HERE / "in_chroot.py", maker.build], 120, True,
                output_has(r"in the chroot\n(hca_id:\s+hnic0\n(?:(?!hca_id)(.|\n))*PORT_ACTIVE(.|\n)*){2}in the chroot\n"
                           r"as before\n"),

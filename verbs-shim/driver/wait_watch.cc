@@ -41,9 +41,11 @@ WaitView view_of(const Qp& qp) {
   view.sends = qp.is_reliable() && qp.state == QpState::kRts && !qp.idle();
   view.is_rnr = view.sends && (!qp.requester().may_issue() || qp.requester().in_flight() == 0);
   // What comes for an unreliable one that has no receive is dropped, and nobody is told. Of a
-  // connection that was used hostnicd says only what is certainly wrong: programs may well rest.
+  // connection that was used hostnicd says only what is certainly wrong: programs may well rest. An
+  // unreliable one that has sent, and got nothing, may have sent to nobody.
+  const bool may_have_none = qp.is_reliable() || receives.taken() == 0;
   view.receives = has_had_none ? receives.any_posted() || !qp.is_reliable()
-                               : qp.is_reliable() && qp.idle() && receives.any_posted();
+                               : may_have_none && qp.idle() && receives.any_posted();
   view.unsaid = qp.idle() && qp.unreported() != 0 && qp.unreported() == qp.tail() &&
                 !receives.any_posted() && qp.init.send_cq->empty();
   view.unsignalled = qp.unreported();

@@ -87,4 +87,12 @@ std::string why_stray(const StrayDatagrams& stray, const std::string& nic, const
       nic, counted(stray.count, "datagram"), from, stray.last_qpn, own_qpn);
 }
 
+std::string why_lost(const StrayDatagrams& stray, const std::string& nic) {
+  if (stray.count == 0) return {};
+  return fmt::format(
+      "{} has dropped {} for queue pairs that it does not have, the last one from here for QP "
+      "{:#x}: whoever named that number has ended, or belongs to another lab",
+      nic, counted(stray.count, "datagram"), stray.last_qpn);
+}
+
 }  // namespace hostnic

@@ -70,6 +70,22 @@ std::string why_nothing_comes(const End& own) {
   return why_stray(stray, own.nic, host_text(address_of(book, stray.last_from)), qp.qpn);
 }
 
+// Why nothing comes back, where what this queue pair sends reaches nobody: another NIC here says so.
+std::string why_nobody_answers(Daemon& daemon, const End& own) {
+  for (NicInstance& instance : daemon.nics()) {
+    StrayDatagrams stray;
+    instance.lcore->run_on([&] { stray = instance.nic->views().stray_datagrams(); });
+    if (stray.count == 0) continue;
+    bool is_ours = false;
+    own.instance->lcore->run_on([&] {
+      const NicSettings& settings = own.instance->nic->settings();
+      is_ours = settings.ip == stray.last_from || settings.is_own(stray.last_from);
+    });
+    if (is_ours) return why_lost(stray, instance.plan.settings.name);
+  }
+  return {};
+}
+
 // Whether a connection has carried anything that its program has noticed.
 bool was_used(const QpView& qp) { return qp.recv_next_sn != 0 || qp.transmitted != qp.sq_psn; }
 
@@ -343,6 +359,10 @@ Explanation explain(Daemon& daemon, NicInstance& instance, uint32_t client_id,
     default:
       break;
   }
+  if (request.question == Question::kWaiting && mine.type == QpType::kUd) {
+    std::string text = was_used(mine) ? "" : why_nothing_comes(own);
+    return {text.empty() ? why_nobody_answers(daemon, own) : text, {}};
+  }
   if (request.question == Question::kWaiting && was_used(mine))
     return {why_nothing_more(own, peer_here(daemon, mine)), {}};
   if (request.question == Question::kWaiting) {
@@ -355,7 +375,7 @@ Explanation explain(Daemon& daemon, NicInstance& instance, uint32_t client_id,
           "(rq_psn): "
           "both must agree",
           name_of(here), here.qp->sq_psn, mine.rq_psn);
-    if (!text.empty() || mine.type == QpType::kUd || mine.state < QpState::kRtr) return {text, {}};
+    if (!text.empty() || mine.state < QpState::kRtr) return {text, {}};
   }
   if (mine.type == QpType::kUd) return {};
   return explain_peer(daemon, instance, mine, client_id, request);

@@ -70,6 +70,14 @@ TEST(Drops, StraysAreNamedBesideTheOwnNumber) {
             "127.77.0.1 for QP 0x62; this one is QP 0x22");
 }
 
+TEST(Drops, StraysAreNamedToTheirSender) {
+  EXPECT_EQ(why_lost({}, "hnic1"), "");
+  EXPECT_EQ(why_lost({.count = 2, .last_qpn = 0x62}, "hnic1"),
+            "hnic1 has dropped 2 datagrams for queue pairs that it does not have, the last one "
+            "from here for QP 0x62: whoever named that number has ended, or belongs to another "
+            "lab");
+}
+
 // A run of one reason is counted, and the newest reason is told.
 TEST(Drops, TheNewestReasonIsNoted) {
   SilentDrops drops;
