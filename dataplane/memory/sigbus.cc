@@ -180,4 +180,12 @@ bool is_replaced(const std::byte* start, uint64_t length_bytes) {
   return false;
 }
 
+void sigbus_detail::look_at_copy(const std::byte* at, uint64_t length_bytes) {
+  const auto first = reinterpret_cast<uintptr_t>(at);
+  if (first < highest.load(std::memory_order_relaxed) &&
+      first + length_bytes > lowest.load(std::memory_order_relaxed) &&
+      is_replaced(at, length_bytes))
+    has_faulted.store(true, std::memory_order_relaxed);
+}
+
 }  // namespace hostnic

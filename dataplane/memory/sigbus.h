@@ -43,8 +43,9 @@ inline constinit std::atomic<uint64_t> replacements{0};
 
 namespace sigbus_detail {
 inline constinit thread_local std::atomic<bool> has_faulted{false};
-// All that was put anywhere lies in between.
+// All that was put anywhere lies in between; `highest` is 0 where nothing was.
 inline constinit std::atomic<uintptr_t> lowest{UINTPTR_MAX}, highest{0};
+[[gnu::cold, gnu::noinline]] void look_at_copy(const std::byte* at, uint64_t length_bytes);
 }  // namespace sigbus_detail
 // Whether this thread has met such memory since forget_fault().
 inline bool has_faulted() {
@@ -55,11 +56,16 @@ inline void forget_fault() { sigbus_detail::has_faulted.store(false, std::memory
 // Called when something was copied from, or to, [at, at + length_bytes). Returns whether it counts
 // for nothing, with all else that this thread copies until forget_fault().
 inline bool copy_is_void(const std::byte* at, uint64_t length_bytes) {
-  const auto first = reinterpret_cast<uintptr_t>(at);
-  if (first < sigbus_detail::highest.load(std::memory_order_relaxed) &&
-      first + length_bytes > sigbus_detail::lowest.load(std::memory_order_relaxed) &&
-      is_replaced(at, length_bytes))
-    sigbus_detail::has_faulted.store(true, std::memory_order_relaxed);
+  if (sigbus_detail::highest.load(std::memory_order_relaxed) != 0) [[unlikely]]
+    sigbus_detail::look_at_copy(at, length_bytes);
+  return has_faulted();
+}
+// The same of a copy from client memory to client memory, or from what may be.
+inline bool copy_is_void(const std::byte* from, const std::byte* to, uint64_t length_bytes) {
+  if (sigbus_detail::highest.load(std::memory_order_relaxed) != 0) [[unlikely]] {
+    sigbus_detail::look_at_copy(from, length_bytes);
+    sigbus_detail::look_at_copy(to, length_bytes);
+  }
   return has_faulted();
 }
 

@@ -121,8 +121,9 @@ class BasicRequestExecutor {
 
   // Places a WRITE's packet in the case that is nearly always met. Returns false if nothing has
   // happened: place_write() says why, or does it.
-  bool place_write_at_once(QpContext& qp, const WritePart& part, const PacketPlace& place,
-                           std::span<const std::byte> payload) {
+  [[gnu::always_inline]] inline bool place_write_at_once(QpContext& qp, const WritePart& part,
+                                                         const PacketPlace& place,
+                                                         std::span<const std::byte> payload) {
     const RemoteRange range = parts_.placement.remote_range(qp.scope(), part.key, part.va,
                                                             part.checked_bytes, kAccessRemoteWrite);
     return range.region != nullptr &&

@@ -130,7 +130,7 @@ inline void Placement::put_bytes(const PlaceRequest& request, std::byte* to,
   counters_.add(Counter::bytes_copied_mapped, bytes.size());
   std::byte* const to = piece.host + offset;
   put_bytes(request, to, bytes, request.tail);
-  return !copy_is_void(bytes.data(), bytes.size()) && !copy_is_void(to, bytes.size());
+  return !copy_is_void(bytes.data(), to, bytes.size());
 }
 
 }  // namespace hostnic
