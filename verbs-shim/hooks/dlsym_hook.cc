@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Replaces dlsym and dlvsym: programs that look verbs up in a handle of libibverbs (NCCL, ctypes)
-// get ours, and those that look for the program's munmap to write a jump over its code (UCX) get
-// libc's, for ours is not the one that free calls. Compiled without sanitizers: their runtimes call
-// dlsym before they are ready.
+// get ours, and those that look for the program's munmap, brk and the like to write a jump over
+// their code (UCX) get libc's, for ours are not those that free calls. Compiled without sanitizers:
+// their runtimes call dlsym before they are ready.
 //
 // libhostnic-calls.so has this file, too (HOSTNIC_IN_FRONT): its functions are those in front, and
 // what it does not know the next library's dlsym answers, ours or libc's.
@@ -99,8 +99,9 @@ static void resolve() {
 
 // Returns libc's function where the program's is our interposer; else null.
 static void* libc_function_behind(void* handle, const char* name) {
-  if (handle != RTLD_DEFAULT || name == nullptr || name[0] != 'm') return nullptr;
-  for (const char* interposed : {"mmap", "mmap64", "munmap", "mremap", "madvise"}) {
+  if (handle != RTLD_DEFAULT || name == nullptr) return nullptr;
+  for (const char* interposed :
+       {"mmap", "mmap64", "munmap", "mremap", "madvise", "brk", "sbrk", "shmat", "shmdt"}) {
     if (!same_text(name, interposed)) continue;
     const void* found = if_in_this_library(hostnic_real_dlsym(handle, name));
     return found != nullptr ? libc_symbol(name) : nullptr;

@@ -70,7 +70,8 @@ std::string why_nothing_comes(const End& own) {
   return why_stray(stray, own.nic, host_text(address_of(book, stray.last_from)), qp.qpn);
 }
 
-// Why nothing comes back, where what this queue pair sends reaches nobody: another NIC here says so.
+// Why nothing comes back, where what this queue pair sends reaches nobody: another NIC here says
+// so.
 std::string why_nobody_answers(Daemon& daemon, const End& own) {
   for (NicInstance& instance : daemon.nics()) {
     StrayDatagrams stray;

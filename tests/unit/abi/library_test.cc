@@ -198,6 +198,16 @@ TEST_F(AbiPreloaded, OtherHandlesAreNotOurs) {
   EXPECT_NE(dlsym(libc, "malloc"), nullptr);
 }
 
+// Whoever watches memory writes a jump over the code that libc's malloc calls, which is not ours.
+TEST_F(AbiPreloaded, LookUpsOfSystemCallsFindLibc) {
+  for (const char* name :
+       {"mmap", "mmap64", "munmap", "mremap", "madvise", "brk", "sbrk", "shmat", "shmdt"}) {
+    EXPECT_NE(file_of(dlsym(RTLD_DEFAULT, name)), library()) << name;
+    EXPECT_EQ(dlsym(RTLD_DEFAULT, name), dlsym(dlopen("libc.so.6", RTLD_LAZY), name)) << name;
+  }
+  EXPECT_EQ(file_of(dlsym(RTLD_DEFAULT, "free")), library());
+}
+
 // "Next" is seen from the caller: behind this program comes the preloaded library. Were the real
 // dlsym called from the hook, it would be what comes behind that.
 TEST_F(AbiPreloaded, NextMeansTheCallersNext) {
