@@ -15,9 +15,10 @@ using impair::TriggerKind;
 using impair::Unit;
 
 constexpr unsigned bit(Subject subject) { return 1u << static_cast<unsigned>(subject); }
-constexpr unsigned kCalls = bit(Subject::kCall), kCompletions = bit(Subject::kCompletion),
-                   kEvents = bit(Subject::kEvent), kCmEvents = bit(Subject::kCmEvent),
-                   kAll = kCalls | kCompletions | kEvents | kCmEvents;
+constexpr unsigned kCalls = bit(Subject::kCall), kPosts = bit(Subject::kPost),
+                   kCompletions = bit(Subject::kCompletion), kEvents = bit(Subject::kEvent), kCmEvents = bit(Subject::kCmEvent),
+                   kAll = kCalls | kPosts | kCompletions | kEvents | kCmEvents,
+                   kCounted = kAll & ~kEvents;
 
 std::string list_of(std::span<const FaultName> names) {
   std::string text;
@@ -131,23 +132,23 @@ class Parser : private impair::SpecReader {
 };
 
 const std::array<Parser::Clause, 23> Parser::kClauses{{
-    {"all", kTrigger, kCalls | kCompletions | kCmEvents, 0, &Parser::clause_all},
-    {"nth", kTrigger, kCalls | kCompletions | kCmEvents, 0, &Parser::clause_nth},
-    {"every", kTrigger, kCalls | kCompletions | kCmEvents, 0, &Parser::clause_every},
-    {"first", kTrigger, kCalls | kCompletions | kCmEvents, 0, &Parser::clause_first},
-    {"qp", kQp, kCalls | kCompletions | kEvents, kHasQp, &Parser::clause_qp},
+    {"all", kTrigger, kCounted, 0, &Parser::clause_all},
+    {"nth", kTrigger, kCounted, 0, &Parser::clause_nth},
+    {"every", kTrigger, kCounted, 0, &Parser::clause_every},
+    {"first", kTrigger, kCounted, 0, &Parser::clause_first},
+    {"qp", kQp, kCalls | kPosts | kCompletions | kEvents, kHasQp, &Parser::clause_qp},
     {"cq", kCq, kCompletions, 0, &Parser::clause_cq},
-    {"device", kDevice, kCalls | kCompletions | kEvents, kHasDevice, &Parser::clause_device},
+    {"device", kDevice, kCalls | kPosts | kCompletions | kEvents, kHasDevice, &Parser::clause_device},
     {"program", kProgram, kAll, 0, &Parser::clause_program},
     {"rank", kRank, kAll, 0, &Parser::clause_rank},
-    {"over", kOver, kCalls | kCompletions, kHasSize, &Parser::clause_over},
-    {"under", kUnder, kCalls | kCompletions, kHasSize, &Parser::clause_under},
+    {"over", kOver, kCalls | kPosts | kCompletions, kHasSize, &Parser::clause_over},
+    {"under", kUnder, kCalls | kPosts | kCompletions, kHasSize, &Parser::clause_under},
     {"to", kTo, kCalls, kHasState, &Parser::clause_to},
-    {"opcode", kOpcode, kCompletions, 0, &Parser::clause_opcode},
+    {"opcode", kOpcode, kPosts | kCompletions, 0, &Parser::clause_opcode},
     {"after", kAfter, kAll, 0, &Parser::clause_after},
-    {"until", kUntil, kCalls | kCompletions | kCmEvents, 0, &Parser::clause_until},
+    {"until", kUntil, kCounted, 0, &Parser::clause_until},
     {"errno", kErrno, kCalls, 0, &Parser::clause_errno},
-    {"delay", kDelay, kCalls | kCompletions | kCmEvents, 0, &Parser::clause_delay},
+    {"delay", kDelay, kCounted, 0, &Parser::clause_delay},
     {"behind", kBehind, kCompletions, 0, &Parser::clause_behind},
     {"status", kStatus, kCompletions, 0, &Parser::clause_status},
     {"vendor", kVendor, kCompletions, 0, &Parser::clause_vendor},
@@ -186,9 +187,9 @@ bool Parser::parse_fault(FaultRule& fault, const std::vector<FaultRule>& before)
 bool Parser::parse_subject(FaultRule& fault) {
   const Token token = peek();
   std::optional<int> event;
-  if (token.is("wc")) {
+  if (token.is("wc") || token.is("post")) {
     take();
-    fault.subject = Subject::kCompletion;
+    fault.subject = token.is("wc") ? Subject::kCompletion : Subject::kPost;
     return true;
   }
   if (token.is("event") || token.is("cm")) {
@@ -203,7 +204,7 @@ bool Parser::parse_subject(FaultRule& fault) {
   if (fault.call == nullptr)
     return fail_here(
         "a call without ibv_ (create_cq, reg_mr, modify_qp, post_send, rdma_connect, ...; "
-        "docs/faults.md has all), wc, event EVENT or cm EVENT");
+        "docs/faults.md has all), post, wc, event EVENT or cm EVENT");
   take();
   return true;
 }
@@ -259,6 +260,11 @@ bool Parser::check(const FaultRule& fault, unsigned seen, size_t start,
         return fail_here(fault.call->failure == Failure::kNone
                              ? "delay TIME: this call cannot fail"
                              : "what happens: errno NAME or delay TIME");
+      break;
+    case Subject::kPost:
+      if (!has(kDelay)) return fail_here("what happens: delay TIME");
+      if (fault.opcode && is_of_receive(*fault.opcode))
+        return fail(start, "an opcode that send queues have: receives are not late");
       break;
     case Subject::kCompletion:
       if (!has(kStatus) && !has(kDelay) && !has(kBehind))

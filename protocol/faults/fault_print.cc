@@ -30,6 +30,8 @@ std::string subject_of(const FaultRule& fault) {
   switch (fault.subject) {
     case Subject::kCall:
       return std::string(fault.call->name);
+    case Subject::kPost:
+      return "post";
     case Subject::kCompletion:
       return "wc";
     case Subject::kEvent:
@@ -113,7 +115,7 @@ std::string fault_tables() {
 }
 
 std::string_view fault_help() {
-  return "RULE: fault CALL|wc|event EVENT|cm EVENT  [nth N|every N|first N|P%]\n"
+  return "RULE: fault CALL|post|wc|event EVENT|cm EVENT  [nth N|every N|first N|P%]\n"
          "      [qp N|qp #N] [device NAME] [program NAME] [rank N] [over SIZE] [under SIZE]\n"
          "      [cq #N] [to STATE] [opcode OPCODE] [after TIME] [until TIME]\n"
          "      errno NAME | delay TIME | behind DEVICE|#N | status STATUS [vendor N] |\n"

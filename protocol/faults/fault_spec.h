@@ -3,16 +3,17 @@
 // it. The words are those of impairments (protocol/impair/spec.h) as far as both have them.
 //
 //   faults  = [ "none" | fault { ";" fault } [ ";" ] ]
-//   fault   = [ "fault" ] ( CALL | "wc" | "event" EVENT | "cm" CM-EVENT ) { clause }
+//   fault   = [ "fault" ] ( CALL | "post" | "wc" | "event" EVENT | "cm" CM-EVENT ) { clause }
 //   clause  = PERCENT | "all" | ( "nth" | "every" | "first" ) N     -- which of those that match
 //           | "qp" ( N | "#" N )          -- by number, or the N-th that the process created
 //           | "device" NAME | "program" NAME | "rank" N
 //           | "over" SIZE | "under" SIZE  -- bytes of a registration or message, entries of a queue
 //           | "to" STATE                  -- modify_qp
-//           | "opcode" OPCODE | "cq" "#" N  -- wc; the N-th queue that the process created
+//           | "opcode" OPCODE           -- post, wc
+//           | "cq" "#" N                -- wc; the N-th queue that the process created
 //           | "after" TIME | "until" TIME -- since the process opened its first device
 //           | "errno" ( NAME | N )        -- the call fails so, and is not made
-//           | "delay" TIME                -- the call, the completion, or the event, is late
+//           | "delay" TIME                -- the call, request, completion, or event, is late
 //           | "behind" ( NAME | "#" N )   -- wc: not before that device, or queue, delivers one
 //           | "status" STATUS | "vendor" N  -- wc
 //           | "as" CM-EVENT | "reason" N  -- cm: another event, with this status
@@ -21,6 +22,8 @@
 //
 // Meaning. Rules apply in the order written. Each process counts for itself. The first rule that
 // hits with errno, status or `as` decides; delays of all that hit add up.
+//  - post: the call returns at once, and the device gets the request, and what is posted behind it
+//    in its queue pair, so much later. Not of UD.
 //  - wc: a completion with success becomes one with this status. As on an adapter the queue pair is
 //    in ERR then, and what it had posted behind it is flushed.
 //  - wc, delay and behind: what stands behind it in its queue waits as well. `behind` ends after
@@ -47,7 +50,7 @@ inline constexpr size_t kMaxNameBytes = 63;
 // No rule's canonical text is longer.
 inline constexpr size_t kMaxFaultBytes = 511;
 
-enum class Subject : uint8_t { kCall, kCompletion, kEvent, kCmEvent };
+enum class Subject : uint8_t { kCall, kPost, kCompletion, kEvent, kCmEvent };
 
 struct FaultRule {
   Subject subject = Subject::kCall;

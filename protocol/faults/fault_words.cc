@@ -162,6 +162,8 @@ std::string_view name_of(std::span<const FaultName> names, int value) {
   return {};
 }
 
+bool is_of_receive(int opcode) { return opcode >= 128; }
+
 bool is_of_qp(int event) { return (event >= 1 && event <= 7) || event == 16; }
 bool is_of_port(int event) { return event >= 9 && event <= 18 && event != 16; }
 

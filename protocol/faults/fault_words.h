@@ -53,6 +53,8 @@ std::optional<int> value_of(std::span<const FaultName> names, std::string_view n
 // Empty: there is none.
 std::string_view name_of(std::span<const FaultName> names, int value);
 
+// Whether a completion of this opcode is a receive's.
+bool is_of_receive(int opcode);
 // Whether an asynchronous event is about a queue pair, or about the device or its port.
 bool is_of_qp(int event);
 bool is_of_port(int event);

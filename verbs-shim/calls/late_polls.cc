@@ -9,6 +9,7 @@
 #include "verbs-shim/calls/next.h"
 #include "verbs-shim/calls/originals.h"
 #include "verbs-shim/calls/tables.h"
+#include "verbs-shim/faults/late_posts.h"
 
 namespace hostnic::calls {
 namespace {
@@ -102,10 +103,15 @@ void acknowledge(ibv_cq* cq, unsigned count) {
   next(cq, count);
 }
 
+int post_send(ibv_qp* qp, ibv_send_wr* first, ibv_send_wr** bad) {
+  return device_ops(qp->context).post_send(qp, first, bad);
+}
+
 void unlock_in_child() { polls.unlock_in_child(); }
 
 [[gnu::constructor]] void prepare() {
   faults::set_queue_calls({take, arm, take_event, acknowledge, to_error});
+  faults::set_post(post_send);
   pthread_atfork(nullptr, nullptr, unlock_in_child);
 }
 

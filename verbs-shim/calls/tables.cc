@@ -4,6 +4,7 @@
 #include <pthread.h>
 
 #include <cstddef>
+#include <string_view>
 #include <type_traits>
 
 #include "verbs-shim/calls/call.h"
@@ -12,6 +13,7 @@
 #include "verbs-shim/calls/originals.h"
 #include "verbs-shim/faults/completions.h"
 #include "verbs-shim/faults/events.h"
+#include "verbs-shim/faults/late_posts.h"
 #include "verbs-shim/faults/late_queues.h"
 #include "verbs-shim/faults/queue_pairs.h"
 #include "verbs-shim/trace/words.h"
@@ -112,7 +114,12 @@ int post_send(ibv_qp* qp, ibv_send_wr* wr, ibv_send_wr** bad_wr) {
   if (!call.goes_on()) return posted(call, call.failure<int>(), bad_wr);
   return posted(
       call,
-      checked_post(qp, wr, bad_wr, [&] { return ops_of(qp->context).post_send(qp, wr, bad_wr); }),
+      checked_post(qp, wr, bad_wr,
+                   [&] {
+                     return faults::is_on() && faults::holds_posts()
+                                ? faults::post_late(qp, wr, bad_wr)
+                                : ops_of(qp->context).post_send(qp, wr, bad_wr);
+                   }),
       bad_wr);
 }
 
@@ -165,6 +172,12 @@ struct Noting {
 };
 constexpr Noting noting;
 
+// A queue pair whose device has got all that was posted, for a request that is posted elsewhere.
+const ibv_context_ops& handed_over(ibv_qp* qp) {
+  if (faults::is_on()) faults::hand_over(qp);
+  return ops_of(qp->context);
+}
+
 // A call whose arguments are told by one format.
 #define HOSTNIC_TABLE_CALL(result_type, name, subject, table, member, parameters, arguments, word, \
                            ...)                                                                    \
@@ -191,7 +204,7 @@ HOSTNIC_TABLE_CALL(ibv_mw*, "ibv_alloc_mw", pd, ops_of(pd->context), alloc_mw,
                    HOSTNIC_P(pd), type)
 HOSTNIC_TABLE_CALL(int, "ibv_dealloc_mw", mw, ops_of(mw->context), dealloc_mw, (ibv_mw * mw), (mw),
                    "", "mw %p", HOSTNIC_P(mw))
-HOSTNIC_TABLE_CALL(int, "ibv_bind_mw", qp, ops_of(qp->context), bind_mw,
+HOSTNIC_TABLE_CALL(int, "ibv_bind_mw", qp, handed_over(qp), bind_mw,
                    (ibv_qp * qp, ibv_mw* mw, ibv_mw_bind* bind), (qp, mw, bind), "",
                    "qp 0x%x, mw %p, wr_id 0x%lx, 0x%lx, %lu bytes, access 0x%x", qp->qp_num,
                    HOSTNIC_P(mw), bind->wr_id, bind->bind_info.addr, bind->bind_info.length,
@@ -304,7 +317,7 @@ ibv_qp* traced_create_qp_ex(ibv_context* context, ibv_qp_init_attr_ex* attr) {
   ibv_qp* qp =
       call.goes_on() ? extended_of(context).create_qp_ex(context, attr) : call.failure<ibv_qp*>();
   check::made(qp, attr);
-  if (faults::is_on() && qp != nullptr) faults::note_created(qp);
+  if (faults::is_on() && qp != nullptr) faults::note_created(qp, attr->cap.max_send_wr);
   if (qp == nullptr || !call.on()) return call.ends_with(qp, "qp");
   call.begin_result();
   call.text().add("qp 0x%x", qp->qp_num);
@@ -402,6 +415,11 @@ void end_poll(ibv_cq_ex* cq) {
 
 constinit Originals<ibv_qp_ex> builders;
 
+// What is late stands in front of what is built from now on.
+void hand_over_before(std::string_view call, ibv_qp_ex* qp) {
+  if (call == "wr_start") faults::hand_over(&qp->qp_base);
+}
+
 #define HOSTNIC_BUILDER_CALL(member, parameters, arguments, ...) \
   void traced_##member parameters {                              \
     Call call("ibv_" #member);                                   \
@@ -411,6 +429,7 @@ constinit Originals<ibv_qp_ex> builders;
       if (is_request(#member)) add_request(call.text(), qp);     \
     }                                                            \
     call.begins();                                               \
+    if (faults::is_on()) hand_over_before(#member, qp);          \
     if (check::is_on()) check::built::member arguments;          \
     builders.find(qp)->member arguments;                         \
     call.ends_without_result();                                  \

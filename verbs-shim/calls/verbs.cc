@@ -9,6 +9,7 @@
 #include "verbs-shim/calls/next.h"
 #include "verbs-shim/calls/tables.h"
 #include "verbs-shim/faults/events.h"
+#include "verbs-shim/faults/late_posts.h"
 #include "verbs-shim/faults/late_queues.h"
 #include "verbs-shim/faults/queue_pairs.h"
 #include "verbs-shim/trace/words.h"
@@ -463,7 +464,7 @@ HOSTNIC_CALL_OF_PROGRAM ibv_qp* ibv_create_qp(ibv_pd* pd, ibv_qp_init_attr* attr
   }
   call.begins();
   ibv_qp* qp = check::made(call.make(next, pd, attr), attr);
-  if (faults::is_on() && qp != nullptr) faults::note_created(qp);
+  if (faults::is_on() && qp != nullptr) faults::note_created(qp, attr->cap.max_send_wr);
   if (qp == nullptr || !call.on()) return call.ends_with(qp, "qp");
   call.begin_result();
   call.text().add("qp 0x%x", qp->qp_num);
@@ -478,6 +479,12 @@ HOSTNIC_CALL_OF_PROGRAM int ibv_modify_qp(ibv_qp* qp, ibv_qp_attr* attr, int mas
   HOSTNIC_ARGUMENTS(call, "qp 0x%x", qp->qp_num);
   if (call.on()) add_qp_attr(call.text(), *attr, mask);
   call.begins();
+  if (faults::is_on() && (mask & IBV_QP_STATE) != 0) {
+    if (attr->qp_state == IBV_QPS_RESET)
+      faults::drop_posts(qp);
+    else
+      faults::hand_over(qp);
+  }
   const int result = call.make(next, qp, attr, mask);
   if (faults::is_on() && result == 0 && (mask & IBV_QP_STATE) != 0 &&
       attr->qp_state == IBV_QPS_RESET) {
@@ -524,6 +531,7 @@ HOSTNIC_CALL_OF_PROGRAM int ibv_destroy_qp(ibv_qp* qp) {
   const bool watched = is_watched_qp(qp);
   if (watched) forget_qp(qp);
   const faults::KnownQp known = faults::is_on() ? faults::forget(qp) : faults::KnownQp{};
+  if (faults::is_on()) faults::drop_posts(qp);
   ibv_context* const context = qp->context;
   const uint32_t qpn = qp->qp_num;
   const int result = call.destroy(next, qp);

@@ -194,6 +194,7 @@ void say(Rule& rule, const FaultOccasion& occasion, uint64_t number) {
   if (rule.fired.fetch_add(1, std::memory_order_relaxed) >= kMostLinesOfRule) return;
   char line[kMaxFaultBytes + 160];
   const std::string_view what = occasion.subject == Subject::kCall         ? occasion.call
+                                : occasion.subject == Subject::kPost       ? "request"
                                 : occasion.subject == Subject::kCompletion ? "completion"
                                                                            : "event";
   const int size = snprintf(line, sizeof(line), "hostnic fault[%d]: %.*s: match %lu of: %s\n",

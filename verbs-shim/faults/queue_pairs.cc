@@ -37,11 +37,11 @@ void unlock_in_child() { locked.clear(); }
 
 }  // namespace
 
-void note_created(ibv_qp* qp) {
+void note_created(ibv_qp* qp, uint32_t max_send_wr) {
   const Lock lock;
   Table& qps = table();
   const auto [entry, added] = qps.known.try_emplace(qp);
-  if (added) entry->second = {qp, ++qps.created, false};
+  if (added) entry->second = {qp, ++qps.created, max_send_wr, false};
 }
 
 KnownQp forget(const ibv_qp* qp) {

@@ -12,11 +12,12 @@ namespace hostnic::faults {
 struct KnownQp {
   ibv_qp* qp = nullptr;  // null: unknown
   uint32_t ordinal = 0;  // from 1
+  uint32_t max_send_wr = 0;  // as it was granted
   bool failed = false;
 };
 
 // Notes one that was created; librdmacm's are created by libibverbs, and noted once.
-void note_created(ibv_qp* qp);
+void note_created(ibv_qp* qp, uint32_t max_send_wr);
 // Forgets one that is about to be destroyed, since another may be at its place at once; it is
 // remembered again if it stays.
 KnownQp forget(const ibv_qp* qp);
