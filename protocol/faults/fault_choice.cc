@@ -41,8 +41,10 @@ bool hits(const FaultRule& fault, uint64_t number, uint64_t stream) {
   }
 }
 
-uint64_t stream_of(uint64_t seed, uint32_t process, size_t rule) {
-  return Random::mix(Random::mix(seed + process) + rule);
+uint64_t stream_of(uint64_t seed, uint32_t process, std::string_view rule, size_t same_before) {
+  uint64_t name = same_before;
+  for (const char letter : rule) name = Random::mix(name + static_cast<unsigned char>(letter));
+  return Random::mix(Random::mix(seed + process) + name);
 }
 
 }  // namespace hostnic::faults

@@ -33,7 +33,9 @@ bool matches(const FaultRule& fault, const FaultOccasion& occasion, const FaultP
 // Whether the `number`-th (from 1) of those that match is hit. The same stream, rule by rule and
 // process by process, has the same answers.
 bool hits(const FaultRule& fault, uint64_t number, uint64_t stream);
-// The stream of a rule in the `process`-th process: its rank, or the order of its start.
-uint64_t stream_of(uint64_t seed, uint32_t process, size_t rule);
+// The stream of a rule in the `process`-th process: its rank, or the order of its start. By the
+// rule's canonical text, and how many in front of it have the same one, so that a rule that is left
+// out changes nothing for others.
+uint64_t stream_of(uint64_t seed, uint32_t process, std::string_view rule, size_t same_before);
 
 }  // namespace hostnic::faults

@@ -16,7 +16,8 @@ using impair::Unit;
 
 constexpr unsigned bit(Subject subject) { return 1u << static_cast<unsigned>(subject); }
 constexpr unsigned kCalls = bit(Subject::kCall), kPosts = bit(Subject::kPost),
-                   kCompletions = bit(Subject::kCompletion), kEvents = bit(Subject::kEvent), kCmEvents = bit(Subject::kCmEvent),
+                   kCompletions = bit(Subject::kCompletion), kEvents = bit(Subject::kEvent),
+                   kCmEvents = bit(Subject::kCmEvent),
                    kAll = kCalls | kPosts | kCompletions | kEvents | kCmEvents,
                    kCounted = kAll & ~kEvents;
 
@@ -138,7 +139,8 @@ const std::array<Parser::Clause, 23> Parser::kClauses{{
     {"first", kTrigger, kCounted, 0, &Parser::clause_first},
     {"qp", kQp, kCalls | kPosts | kCompletions | kEvents, kHasQp, &Parser::clause_qp},
     {"cq", kCq, kCompletions, 0, &Parser::clause_cq},
-    {"device", kDevice, kCalls | kPosts | kCompletions | kEvents, kHasDevice, &Parser::clause_device},
+    {"device", kDevice, kCalls | kPosts | kCompletions | kEvents, kHasDevice,
+     &Parser::clause_device},
     {"program", kProgram, kAll, 0, &Parser::clause_program},
     {"rank", kRank, kAll, 0, &Parser::clause_rank},
     {"over", kOver, kCalls | kPosts | kCompletions, kHasSize, &Parser::clause_over},

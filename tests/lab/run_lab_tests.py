@@ -35,6 +35,7 @@ from mistake_cases import mistake_cases  # noqa: E402
 from operate_cases import operate_cases  # noqa: E402
 from point_cases import point_cases  # noqa: E402
 from prompt_cases import prompt_cases  # noqa: E402
+from race_cases import race_cases  # noqa: E402
 from simulate_cases import simulate_cases  # noqa: E402
 from summary_cases import summary_cases  # noqa: E402
 from trace_cases import trace_cases  # noqa: E402
@@ -365,6 +366,7 @@ def main():
     maker.cases += check_cases(maker)
     maker.cases += point_cases(maker)
     maker.cases += prompt_cases(maker)
+    maker.cases += race_cases(maker)
     maker.cases += simulate_cases(maker)
     maker.cases += summary_cases(maker)
     maker.add_commands()

@@ -112,15 +112,14 @@ int post_send(ibv_qp* qp, ibv_send_wr* wr, ibv_send_wr** bad_wr) {
   call.begins();
   if (!call.goes_on() && bad_wr != nullptr) *bad_wr = wr;
   if (!call.goes_on()) return posted(call, call.failure<int>(), bad_wr);
-  return posted(
-      call,
-      checked_post(qp, wr, bad_wr,
-                   [&] {
-                     return faults::is_on() && faults::holds_posts()
-                                ? faults::post_late(qp, wr, bad_wr)
-                                : ops_of(qp->context).post_send(qp, wr, bad_wr);
-                   }),
-      bad_wr);
+  return posted(call,
+                checked_post(qp, wr, bad_wr,
+                             [&] {
+                               return faults::is_on() && faults::holds_posts()
+                                          ? faults::post_late(qp, wr, bad_wr)
+                                          : ops_of(qp->context).post_send(qp, wr, bad_wr);
+                             }),
+                bad_wr);
 }
 
 int post_recv(ibv_qp* qp, ibv_recv_wr* wr, ibv_recv_wr** bad_wr) {

@@ -80,6 +80,7 @@ void complete_send(QpShadow& qp, const Polled& polled, Changes& changes) {
   const size_t place = place_of(qp, polled);
   if (place == qp.sends.size()) return;  // of a window that was bound, for example
   if (qp.send_cq != nullptr) qp.send_cq->may_come.fetch_sub(1);
+  qp.last_completed = qp.sends[place].order;
   for (size_t i = 0; i <= place; ++i) {
     // A completion in front of it was taken where nobody saw it.
     if (i < place && qp.sends[0].is_signalled && qp.send_cq != nullptr)

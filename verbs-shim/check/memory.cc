@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "verbs-shim/check/memory.h"
 
+#include <stdio.h>
+
 #include <algorithm>
 
 #include "verbs-shim/check/digest.h"
@@ -153,6 +155,17 @@ std::optional<uint64_t> digest_of(QpShadow& qp, const SendEntry& entry, bool for
   return sum;
 }
 
+// Another queue pair of which a request that was posted later has completed already: its completion
+// is easily taken for this one's, too. 0: there is none.
+uint32_t qpn_of_later_completion(const QpShadow& qp, const SendEntry& entry) {
+  for (QpShadow* other : all_qps()) {
+    if (other == &qp) continue;
+    const SpinGuard guard(other->lock);
+    if (other->last_completed > entry.order) return other->qpn;
+  }
+  return 0;
+}
+
 }  // namespace
 
 void look_at_sges(const Use& use, const ibv_sge* sges, uint32_t count, Pieces& pieces) {
@@ -194,9 +207,13 @@ void report_change(QpShadow& qp, const SendEntry& entry) {
            name_of(entry.opcode), bytes, start, wr_id, qp.qpn);
     return;
   }
+  char elsewhere[96] = "";
+  if (const uint32_t other = qpn_of_later_completion(qp, entry); other != 0)
+    snprintf(elsewhere, sizeof(elsewhere),
+             "; QP 0x%x has completed a later one meanwhile, which says nothing of this", other);
   report(CheckKind::kChangedBuffer, {"posted", entry.posted_at},
-         "%s of %lu bytes at 0x%lx (wr_id 0x%lx, QP 0x%x): changed between post and completion",
-         name_of(entry.opcode), bytes, start, wr_id, qp.qpn);
+         "%s of %lu bytes at 0x%lx (wr_id 0x%lx, QP 0x%x): changed between post and completion%s",
+         name_of(entry.opcode), bytes, start, wr_id, qp.qpn, elsewhere);
 }
 
 void look_for_unmapped(QpShadow& qp, const SendEntry& entry) {

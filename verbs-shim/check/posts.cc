@@ -89,7 +89,12 @@ void look_at_state(QpShadow& qp, const SendEntry& entry) {
            name_of(entry.opcode), qp.qpn, name_of(state));
 }
 
-bool same_peer(const QpShadow& one, const QpShadow& other) {
+// Whether both write to the same memory, as far as can be told. A region has another key for each
+// device, and so has the peer another address: then places alone say it.
+bool same_peer(const QpShadow& one, const QpShadow& other, const SendEntry& flag,
+               const SendEntry& data) {
+  if (one.context->device != other.context->device) return true;
+  if (flag.rkey != data.rkey) return false;
   return one.has_path && other.has_path && one.path.is_global == other.path.is_global &&
          one.path.dlid == other.path.dlid &&
          memcmp(&one.path.grh.dgid, &other.path.grh.dgid, sizeof(ibv_gid)) == 0;
@@ -99,24 +104,25 @@ bool same_peer(const QpShadow& one, const QpShadow& other) {
 void look_for_race(const QpShadow& qp, const SendEntry& flag) {
   if (!is_strict() || !is_write(flag.opcode) || flag.bytes == 0 || flag.bytes > kFlagBytes) return;
   for (QpShadow* other : all_qps()) {
-    if (other == &qp || !same_peer(qp, *other)) continue;
+    if (other == &qp) continue;
     SendEntry data;
     {
       const SpinGuard guard(other->lock);
       for (size_t i = 0; i < other->sends.size(); ++i) {
         const SendEntry& entry = other->sends[i];
-        if (is_write(entry.opcode) && entry.rkey == flag.rkey && entry.bytes > kFlagBytes &&
+        if (is_write(entry.opcode) && entry.bytes > kFlagBytes &&
+            same_peer(qp, *other, flag, entry) &&
             (entry.remote + entry.bytes == flag.remote || flag.remote + flag.bytes == entry.remote))
           data = entry;
       }
     }
     if (data.bytes == 0) continue;
     report(CheckKind::kWriteRace, {"data posted", data.posted_at},
-           "a WRITE of %lu bytes on QP 0x%x lies beside one of %lu bytes on QP 0x%x that is not "
+           "a %s of %lu bytes on QP 0x%x lies beside one of %lu bytes on QP 0x%x that is not "
            "complete: as a flag it may be seen before the data, since only requests of one queue "
            "pair are in order",
-           static_cast<unsigned long>(flag.bytes), qp.qpn, static_cast<unsigned long>(data.bytes),
-           other->qpn);
+           name_of(flag.opcode), static_cast<unsigned long>(flag.bytes), qp.qpn,
+           static_cast<unsigned long>(data.bytes), other->qpn);
   }
 }
 
@@ -140,6 +146,7 @@ void look_at_send(QpShadow& qp, SendEntry& entry, const ibv_sge* sges, uint32_t 
 }
 
 void add_send(QpShadow& qp, SendEntry& entry) {
+  entry.order = shadow().posted.fetch_add(1, std::memory_order_relaxed) + 1;
   look_at_reads(qp, entry);
   look_for_race(qp, entry);
   take_digest(qp, entry);

@@ -53,7 +53,7 @@ void begin(QpShadow& of, const ibv_qp* qp, const ibv_qp_init_attr& attr) {
   of.max_rd_atomic = of.max_dest_rd_atomic = -1;
   of.dest_qpn = 0;
   of.has_path = of.has_lost_track = of.has_failed = false;
-  of.sent = of.received = of.reads = of.most_reads = 0;
+  of.sent = of.received = of.reads = of.most_reads = of.last_completed = 0;
   of.sent_after_failure = 0;
   of.builder.store(0);
   of.building.clear();

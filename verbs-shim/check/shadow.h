@@ -49,6 +49,7 @@ struct SendEntry {
   uint64_t bytes = 0;
   uint64_t digest = 0;
   uint64_t number = 0;   // of the queue's requests
+  uint64_t order = 0;    // among all of the process, by when they were posted
   uint64_t inbound = 0;  // how many pieces of memory had been written by then
   uint64_t remote = 0;
   uint32_t rkey = 0;
@@ -137,6 +138,7 @@ struct QpShadow {
   Ring<RecvEntry> receives;
   uint64_t sent = 0, received = 0;  // posted since it was made
   uint64_t reads = 0, most_reads = 0;
+  uint64_t last_completed = 0;  // the order of the request whose completion was polled last
   bool has_lost_track = false;  // its queues were not as its completions said
   bool has_failed = false;      // a completion with error was polled
   const void* failed_at = nullptr;
@@ -191,6 +193,7 @@ struct Shadow {
   std::vector<QpShadow*> free_qps;
   std::vector<SrqShadow*> free_srqs;
   uint64_t live_regions = 0;
+  std::atomic<uint64_t> posted{0};  // requests of all queue pairs
   bool forks_are_safe = false;
 };
 Shadow& shadow();

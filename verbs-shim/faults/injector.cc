@@ -73,6 +73,13 @@ std::optional<uint32_t> rank_of_process() {
   return std::nullopt;
 }
 
+uint64_t stream_of_rule(size_t place) {
+  const std::string_view text = the_rules[place].text;
+  const auto same = std::count_if(the_rules, the_rules + place,
+                                  [&](const Rule& other) { return text == other.text; });
+  return stream_of(the_board->seed, own_process, text, static_cast<size_t>(same));
+}
+
 // Programs that make no call of verbs have no number, so that a shell between does not change what
 // a seed means.
 void number_streams() {
@@ -85,7 +92,7 @@ void number_streams() {
   const uint32_t started = the_board->processes.fetch_add(1, std::memory_order_relaxed);
   own_process = the_place.rank.value_or(started);
   for (size_t i = 0; i < rule_count; ++i)
-    the_rules[i].stream = stream_of(the_board->seed, own_process, i);
+    the_rules[i].stream = stream_of_rule(i);
   numbered.store(kNumbered, std::memory_order_release);
 }
 
@@ -125,7 +132,7 @@ bool add_rule(std::string_view text, FaultBoardRule* board) {
   rule.fault = std::move(parsed->front());
   rule.board = board;
   snprintf(rule.text, sizeof(rule.text), "%s", to_string(rule.fault).c_str());
-  rule.stream = stream_of(the_board->seed, own_process, place);
+  rule.stream = stream_of_rule(place);
   rule_count.store(place + 1, std::memory_order_release);
   if (rule.fault.subject == Subject::kCompletion &&
       (rule.fault.delay_ns != 0 || rule.fault.is_behind()))

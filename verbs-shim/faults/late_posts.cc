@@ -217,8 +217,7 @@ bool holds_posts() { return has_rules_of(Subject::kPost); }
 int post_late(ibv_qp* qp, ibv_send_wr* first, ibv_send_wr** bad) {
   const KnownQp known = find_qp(qp->context->device, qp->qp_num);
   // An address handle may be destroyed as soon as the call has returned.
-  if (qp->qp_type == IBV_QPT_UD || known.qp == nullptr)
-    return post_to_device(qp, first, bad);
+  if (qp->qp_type == IBV_QPT_UD || known.qp == nullptr) return post_to_device(qp, first, bad);
   Shared& of = shared();
   const Lock lock(of);
   LateQueuePair& late = of.queue_pairs[qp];

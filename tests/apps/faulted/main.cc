@@ -6,6 +6,7 @@
 //   hostnic-faulted armed [DEVICE]             rules that it arms itself (hostnic-fault.h)
 //   hostnic-faulted until-fails SECONDS [DEVICE]  create_cq again and again, until it fails
 //   hostnic-faulted events SECONDS [DEVICE]    asynchronous events that come in this time
+//   hostnic-faulted late [DEVICE]              requests that the device gets late (late.h)
 //   hostnic-faulted skew HOW DEVICE DEVICE     completions of two devices (skew.h)
 #include <infiniband/verbs.h>
 #include <poll.h>
@@ -20,6 +21,7 @@
 #include <string_view>
 #include <vector>
 
+#include "tests/apps/faulted/late.h"
 #include "tests/apps/faulted/skew.h"
 #include "tests/support/verbs_pair.h"
 #include "verbs-shim/faults/hostnic-fault.h"
@@ -266,7 +268,8 @@ int main(int argc, char** argv) {
   }
   if (mode == "until-fails" && argc > 2) return run_until_fails(atoi(argv[2]), word(3));
   if (mode == "events" && argc > 2) return run_events(atoi(argv[2]), word(3));
+  if (mode == "late") return faulted::run_late(word(2));
   if (mode == "skew" && argc > 4) return faulted::run_skew(argv[2], argv[3], argv[4]);
-  fprintf(stderr, "usage: hostnic-faulted calls|completions|armed|events|skew ...\n");
+  fprintf(stderr, "usage: hostnic-faulted calls|completions|armed|events|late|skew ...\n");
   return 2;
 }

@@ -89,11 +89,12 @@ TEST(FaultChoice, AProbabilityIsTheSeeds) {
       bits += hits(fault, number, stream) ? '1' : '0';
     return bits;
   };
-  const std::string one = pattern(stream_of(1, 0, 0));
-  EXPECT_EQ(one, pattern(stream_of(1, 0, 0)));
-  EXPECT_NE(one, pattern(stream_of(2, 0, 0)));
-  EXPECT_NE(one, pattern(stream_of(1, 1, 0)));
-  EXPECT_NE(one, pattern(stream_of(1, 0, 1)));
+  const std::string one = pattern(stream_of(1, 0, "fault a", 0));
+  EXPECT_EQ(one, pattern(stream_of(1, 0, "fault a", 0)));
+  EXPECT_NE(one, pattern(stream_of(2, 0, "fault a", 0)));
+  EXPECT_NE(one, pattern(stream_of(1, 1, "fault a", 0)));
+  EXPECT_NE(one, pattern(stream_of(1, 0, "fault b", 0)));
+  EXPECT_NE(one, pattern(stream_of(1, 0, "fault a", 1)));
   const auto ones = std::count(one.begin(), one.end(), '1');
   EXPECT_GT(ones, 850);
   EXPECT_LT(ones, 1150);

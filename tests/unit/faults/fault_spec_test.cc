@@ -41,7 +41,8 @@ TEST(FaultSpec, TheCanonicalTextIsTheRule) {
         "fault cm ADDR_RESOLVED as ADDR_ERROR reason -110",
         "fault wc under 4096 opcode READ until 3s status GENERAL_ERR",
         "fault wc nth 2 device hnic0 behind hnic1 delay 50ms", "fault wc every 3 cq #2 behind #1",
-        "fault wc 1% delay 1ms status GENERAL_ERR", "fault ack_cq_events delay 1us"})
+        "fault wc 1% delay 1ms status GENERAL_ERR", "fault ack_cq_events delay 1us",
+        "fault post 2% qp #3 device hnic0 over 1024 opcode WRITE after 1s delay 5ms"})
     expect_canonical(text);
 }
 
@@ -84,6 +85,10 @@ TEST(FaultSpec, WhatCanNeverFireIsRefused) {
   EXPECT_NE(error_of("fault wc delay 1ms vendor 3").find("status STATUS"), std::string::npos);
   EXPECT_NE(error_of("fault wc cq #2 behind #2").find("another queue"), std::string::npos);
   EXPECT_NE(error_of("fault wc cq 2 delay 1s").find("# and which"), std::string::npos);
+  EXPECT_NE(error_of("fault post nth 1").find("what happens: delay TIME"), std::string::npos);
+  EXPECT_NE(error_of("fault post opcode RECV delay 1s").find("send queues"), std::string::npos);
+  EXPECT_NE(error_of("fault post errno EIO").find("found \"errno\""), std::string::npos);
+  EXPECT_NE(error_of("fault post cq #1 delay 1s").find("found \"cq\""), std::string::npos);
   EXPECT_NE(error_of("fault reg_mr behind hnic1").find("found \"behind\""), std::string::npos);
   EXPECT_NE(error_of("fault wc errno EIO").find("found \"errno\""), std::string::npos);
   EXPECT_NE(error_of("fault event LID_CHANGE for 1s").find("found \"for\""), std::string::npos);
