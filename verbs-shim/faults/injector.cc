@@ -91,8 +91,7 @@ void number_streams() {
   }
   const uint32_t started = the_board->processes.fetch_add(1, std::memory_order_relaxed);
   own_process = the_place.rank.value_or(started);
-  for (size_t i = 0; i < rule_count; ++i)
-    the_rules[i].stream = stream_of_rule(i);
+  for (size_t i = 0; i < rule_count; ++i) the_rules[i].stream = stream_of_rule(i);
   numbered.store(kNumbered, std::memory_order_release);
 }
 

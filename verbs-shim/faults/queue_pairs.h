@@ -10,8 +10,8 @@
 namespace hostnic::faults {
 
 struct KnownQp {
-  ibv_qp* qp = nullptr;  // null: unknown
-  uint32_t ordinal = 0;  // from 1
+  ibv_qp* qp = nullptr;      // null: unknown
+  uint32_t ordinal = 0;      // from 1
   uint32_t max_send_wr = 0;  // as it was granted
   bool failed = false;
 };
