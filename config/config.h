@@ -26,7 +26,7 @@ namespace hostnic::config {
 enum class Idle : uint8_t { kAdaptive, kPoll };
 enum class HugePages : uint8_t { kAuto, kNever, kRequire };
 // What may become visible before what is before it (docs/transport.md rule 10, tails wait).
-enum class Ordering : uint8_t { kTail, kRelaxed, kStrict };
+enum class Ordering : uint8_t { kTail, kRelaxed, kStrict, kAdversarial };
 // auto: on real ports only; the in-process wire does not corrupt.
 enum class Icrc : uint8_t { kAuto, kAlways };
 enum class Segmentation : uint8_t { kAuto, kOff };

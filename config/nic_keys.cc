@@ -230,7 +230,8 @@ const std::array<Key<NicDraft>, 21> kNicKeys{{
        return set_choice(draft.nic.ordering, "ordering", value,
                          {{"tail", Ordering::kTail},
                           {"relaxed", Ordering::kRelaxed},
-                          {"strict", Ordering::kStrict}});
+                          {"strict", Ordering::kStrict},
+                          {"adversarial", Ordering::kAdversarial}});
      }},
     {"idle", kString,
      [](NicDraft& draft, const Value& value) {

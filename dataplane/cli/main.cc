@@ -114,6 +114,9 @@ void declare_lab(CLI::App& app, Arguments& arguments) {
   pass_on(lab, arguments, "--loss", "drop so many of the packets, e.g. 1%");
   pass_on(lab, arguments, "--impair", "[rx|tx] SPEC, see `hostnic ctl help`; repeatable");
   pass_on(lab, arguments, "--seed", "seed of loss and impairments, or `random` (default 1)");
+  pass_on(lab, arguments, "--ordering",
+          "tail (default), relaxed, strict, or adversarial: the seed chooses among all outcomes "
+          "that InfiniBand permits");
   pass_on(lab, arguments, "--timescale",
           "timeouts and timers of queue pairs and rdma_cm pass N times as fast (default 1)");
   add_faults(lab, arguments, "--fault");

@@ -231,6 +231,7 @@ DeviceInfo Daemon::device_info(const NicInstance& instance) const {
   info.policy = static_cast<uint32_t>(settings.policy);
   info.congestion_allowance_us = settings.congestion_allowance_us;
   info.relaxed_ordering = settings.ordering == Ordering::kRelaxed ? 1 : 0;
+  info.adversarial_ordering = settings.ordering == Ordering::kAdversarial ? 1 : 0;
   constexpr uint32_t kLidMask = 0xffff;
   info.lid = instance.plan.has_lid ? raw(settings.ip) & kLidMask : 0;
   info.max_qps = settings.max_qps;

@@ -16,12 +16,11 @@
 
 namespace hostnic {
 
-enum class Ordering : uint8_t {
-  kTail,
-  kRelaxed,
-  kStrict
-};  // docs/transport.md rule 10 (tails
-    // wait)
+// docs/transport.md rule 10 (tails wait), docs/ordering.md.
+enum class Ordering : uint8_t { kTail, kRelaxed, kStrict, kAdversarial };
+constexpr bool tails_wait(Ordering ordering) {
+  return ordering == Ordering::kTail || ordering == Ordering::kStrict;
+}
 
 // Hosts with which connections speak a certain transport, or what both can: those whose address
 // begins with the `bits` first bits of `address`.
@@ -50,6 +49,9 @@ struct NicSettings {
   uint32_t congestion_allowance_us = 250;
   uint32_t line_rate_mbps = 0;  // the port's; 0: it has none, or nobody knows
   Ordering ordering = Ordering::kTail;
+  // Draws what kAdversarial does here; 0: it is another ordering. How packets arrive is the
+  // business of the port's impairments (protocol/impair/adversary.h).
+  uint64_t adversary_seed = 0;
   // What connections speak: the longest prefix that the peer's address has says it, else this.
   Transport transport = Transport::kHostnic;
   std::vector<TransportPrefix> transports;

@@ -13,6 +13,8 @@
 #include "dataplane/nic/packet/bundle.h"
 #include "dataplane/nic/packet/packet.h"
 #include "dataplane/nic/packet/packet_release.h"
+#include "protocol/impair/adversary.h"
+#include "protocol/impair/stage.h"
 
 namespace hostnic::sim {
 namespace {
@@ -49,6 +51,8 @@ Host::Host(World& world, uint32_t index, uint32_t nic_index)
   nic.policy = s.policies[nic_index % s.policies.size()];
   nic.line_rate_mbps = static_cast<uint32_t>(s.link.gigabits * 1000);
   nic.ordering = s.ordering;
+  if (s.ordering == Ordering::kAdversarial)
+    nic.adversary_seed = impair::adversary_seed(s.adversary_seed, nic_index);
   nic.transport = s.transport;
   if (std::ranges::find(s.roce_hosts, nic_index) != s.roce_hosts.end())
     nic.transport = Transport::kRoce;
@@ -84,6 +88,7 @@ Host::Host(World& world, uint32_t index, uint32_t nic_index)
   settings.line_rate_mbps = static_cast<uint32_t>(s.link.gigabits * 1000);
   settings.policy = nic.policy;
   settings.relaxed_ordering = nic.ordering == Ordering::kRelaxed;
+  settings.adversarial_ordering = nic.ordering == Ordering::kAdversarial;
   settings.sole_queued_bytes_limit = s.sole_queued_bytes_limit;
   driver_ = std::make_unique<driver::Driver>(*this, segment_, settings);
   require(driver_->error() == 0, "driver");
@@ -145,6 +150,10 @@ World::World(const WorldSettings& settings)
   for (const uint32_t nic : settings.more_clients_of)
     hosts_.push_back(std::make_unique<Host>(*this, host_count(), nic));
   impaired_.resize(settings.hosts);
+  if (settings.ordering != Ordering::kAdversarial) return;
+  for (uint32_t i = 0; i < settings.hosts; ++i)
+    set_impairment(i, /*receive_side=*/true, impair::adversary_rules(),
+                   impair::derive_seed(settings.adversary_seed, i, impair::Direction::kRx));
 }
 
 World::~World() {

@@ -58,6 +58,7 @@ struct WorldSettings {
   // Of host i: element i modulo the size.
   std::vector<wire::Policy> policies = {wire::Policy::kSelective};
   Ordering ordering = Ordering::kTail;
+  uint64_t adversary_seed = 1;  // of kAdversarial
   Transport transport = Transport::kHostnic;
   // Hosts that speak the standard's, and hosts that find out. The others are told of the former,
   // unless they find out.

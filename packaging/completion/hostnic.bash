@@ -41,6 +41,7 @@ _hostnic_value() {
       ;;
     --device) COMPREPLY=($(compgen -W "$(_hostnic_devices "${words[0]}")" -- "$cur")) ;;
     --hosts | --vendor-err | --fault | --rule | --seeds | --require-rdma | --addresses | --view | --loss | --impair | --timescale | --lcores | --idle-us | --ready-fd) ;;
+    --ordering) COMPREPLY=($(compgen -W "tail relaxed strict adversarial" -- "$cur")) ;;
     --policy) COMPREPLY=($(compgen -W "all selective go-back-n whole-message roce-hold roce" -- "$cur")) ;;
     --op) COMPREPLY=($(compgen -W "write send read" -- "$cur")) ;;
     --study)
@@ -106,7 +107,7 @@ _hostnic() {
       return
       ;;
     lab)
-      options+=" --nics --mtu --loss --impair --seed --timescale --config --nic --idle --segmentation --lid"
+      options+=" --nics --mtu --loss --impair --seed --ordering --timescale --config --nic --idle --segmentation --lid"
       options+=" --hosts --port --addresses --lcores --socket-mode --socket-group --commands --keep-log -q --quiet -v --verbose"
       options+=" --capture --report --trace-points --summary --fault --check --seeds --require-rdma --"
       ;;
@@ -151,7 +152,7 @@ _hostnicd() {
   _init_completion -n = || return
   _hostnic_value && return
   local options="-h --help --version --config --nics --nic --socket --socket-mode --socket-group"
-  options+=" --mtu --impair --loss --seed --timescale --idle --segmentation --lid --idle-us --lcores"
+  options+=" --mtu --impair --loss --seed --ordering --timescale --idle --segmentation --lid --idle-us --lcores"
   options+=" --addresses --sysfs --view --commands --ready-fd --no-prompt --"
   COMPREPLY=($(compgen -W "$options" -- "$cur"))
 } && complete -F _hostnicd hostnicd

@@ -38,6 +38,17 @@ def race_cases(maker):
                            r"posted at .*\(lane.cc:\d+\)", "1 finding in 1 process", "status 96"))
         yield case(f"{race}, mended, is not found by check", f"{check} --strict -- {races} {race} --fixed", 30,
                    has_all("no findings in 1 process", "status 0"))
+    yield case("flag is right by luck", f"{hostnic} lab -q -- {races} flag", 30, has_all("250 .*, 0 wrong", "status 0"))
+    yield case("flag is found by the adversary", f"{hostnic} lab -q --ordering adversarial --seeds 1..20 -- {races} flag", 100,
+               has_all("a flag was there before its data", r"seed \d+ fails \(exit code 1\)",
+                       r"again: hostnic lab --seed \d+ -q --ordering adversarial -- ", "status 1"))
+    yield case("flag, mended, is not found by the adversary",
+               f"{hostnic} lab -q --ordering adversarial --seeds 1..5 -- {races} flag --fixed", 100,
+               has_all("5 of 5 passed", "status 0"))
+    yield case("hostnic-verify passes before the adversary", f"{hostnic} lab --ordering adversarial --seed 3 -- "
+               f"{maker.apps / 'tests/apps/hostnic-verify'} --both --device hnic0 --peer-device hnic1 --seed 7", 100,
+               has_all("hostnic-verify: ok", r"on purpose: .* reordered", "times no receive was posted", "status 0"))
+    yield case("an ordering that is none", f"{hostnic} lab -q --ordering hostile -- true", 20, has_all("--ordering", "status [1-9]"))
     yield case("data and flag on two devices", f"{hostnic} lab -q -- {hostnic} check --strict -- {races} rails", 30,
                has_all(f"write-race: .*{STRICT}", "data posted at", "status 96"))
     yield case("late requests, as a program sees them", f"{hostnic} lab -q --fault 'post delay 300ms' -- "

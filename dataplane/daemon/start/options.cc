@@ -17,6 +17,7 @@
 #include "protocol/hostif/control_message.h"
 #include "protocol/hostif/control_socket.h"
 #include "protocol/hostif/version.h"
+#include "protocol/impair/adversary.h"
 
 namespace hostnic {
 namespace {
@@ -32,6 +33,7 @@ struct RawOptions {
   std::string loss;
   std::string seed;
   uint32_t timescale = 1;
+  std::string ordering;
   std::string idle;
   std::string segmentation;
   std::string lid;
@@ -71,6 +73,10 @@ void declare_options(CLI::App& app, RawOptions& raw) {
       ->allow_extra_args(false);
   app.add_option("--loss", raw.loss, "drop so many of the packets that a NIC receives, e.g. 1%");
   app.add_option("--seed", raw.seed, "seed of all impairments (default 1), or `random`");
+  app.add_option("--ordering", raw.ordering,
+                 "tail (default), relaxed, strict, or adversarial: the seed chooses among all "
+                 "outcomes that InfiniBand permits")
+      ->check(CLI::IsMember({"tail", "relaxed", "strict", "adversarial"}));
   app.add_option("--timescale", raw.timescale,
                  "timeouts and timers of queue pairs and rdma_cm pass N times as fast (default 1)")
       ->check(CLI::Range(uint32_t{1}, kMostTimescale));
@@ -267,6 +273,36 @@ void add_rules(const impair::Spec& spec, DaemonPlan& plan) {
   }
 }
 
+Expected<void, std::string> apply_seed(const std::string& text, DaemonPlan& plan) {
+  if (text == "random") {
+    plan.seed = std::random_device{}();
+  } else if (!text.empty()) {
+    const char* end = text.data() + text.size();
+    const auto [at, code] = std::from_chars(text.data(), end, plan.seed);
+    if (code != std::errc{} || at != end)
+      return Error(fmt::format("--seed: \"{}\" is no number and not `random`", text));
+  }
+  return {};
+}
+
+// What `--ordering` says is said of every NIC. A parsed name is one of these.
+void apply_ordering(const std::string& name, DaemonPlan& plan) {
+  for (NicPlan& nic : plan.nics) {
+    if (name == "tail") nic.settings.ordering = Ordering::kTail;
+    if (name == "relaxed") nic.settings.ordering = Ordering::kRelaxed;
+    if (name == "strict") nic.settings.ordering = Ordering::kStrict;
+    if (name == "adversarial") nic.settings.ordering = Ordering::kAdversarial;
+  }
+}
+
+// Of a NIC whose ordering is adversarial: how packets arrive, and what it draws itself.
+void prepare_adversary(NicPlan& nic, uint64_t seed) {
+  if (nic.settings.ordering != Ordering::kAdversarial) return;
+  const impair::Spec rules = impair::adversary_rules();
+  nic.rx.rules.insert(nic.rx.rules.end(), rules.rules.begin(), rules.rules.end());
+  nic.settings.adversary_seed = impair::adversary_seed(seed, nic.settings.index);
+}
+
 Expected<void, std::string> apply_impairments(const RawOptions& raw, DaemonPlan& plan) {
   if (!raw.loss.empty()) {
     auto spec = loss_spec(raw.loss);
@@ -278,18 +314,12 @@ Expected<void, std::string> apply_impairments(const RawOptions& raw, DaemonPlan&
     if (!spec) return Error(fmt::format("--impair: {}", spec.error().message()));
     add_rules(*spec, plan);
   }
+  if (auto done = apply_seed(raw.seed, plan); !done) return done;
+  for (NicPlan& nic : plan.nics) prepare_adversary(nic, plan.seed);
   for (const NicPlan& nic : plan.nics)
     if (std::max(nic.rx.rules.size(), nic.tx.rules.size()) > impair::kMaxRules)
       return Error(fmt::format("{}: more than {} impairment rules in one direction",
                                nic.settings.name, impair::kMaxRules));
-  if (raw.seed == "random") {
-    plan.seed = std::random_device{}();
-  } else if (!raw.seed.empty()) {
-    const char* end = raw.seed.data() + raw.seed.size();
-    const auto [at, code] = std::from_chars(raw.seed.data(), end, plan.seed);
-    if (code != std::errc{} || at != end)
-      return Error(fmt::format("--seed: \"{}\" is no number and not `random`", raw.seed));
-  }
   return {};
 }
 
@@ -381,6 +411,7 @@ Expected<void, std::string> fill_plan(const RawOptions& raw, DaemonPlan& plan) {
     for (NicPlan& nic : plan.nics) nic.has_lid = raw.lid == "from-address";
   }
   if (raw.idle_us != 0) plan.idle.linger_ns = raw.idle_us * 1000;
+  apply_ordering(raw.ordering, plan);
   plan.seed = common.seed;
   plan.timescale = raw.timescale;
   set_limits(common.limits, plan);

@@ -12,6 +12,10 @@
 namespace hostnic::races {
 namespace {
 
+// Numbers and not enumerators: ibv_reg_mr is a macro that mixes them with others.
+constexpr int kLocal = IBV_ACCESS_LOCAL_WRITE;
+constexpr int kRemote = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE;
+
 template <class Object>
 Object* good(Object* object, const char* what) {
   if (object == nullptr) broken(what);
@@ -43,10 +47,8 @@ Lane::Lane(const Options& options, size_t device, std::span<uint8_t> source,
   pd_ = good(ibv_alloc_pd(context_), "ibv_alloc_pd");
   for (ibv_cq** cq : {&sent_, &received_})
     *cq = good(ibv_create_cq(context_, kReceives, nullptr, nullptr, 0), "ibv_create_cq");
-  source_ = good(ibv_reg_mr(pd_, source.data(), source.size(), IBV_ACCESS_LOCAL_WRITE), "reg_mr");
-  target_ = good(ibv_reg_mr(pd_, target.data(), target.size(),
-                            IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE),
-                 "ibv_reg_mr");
+  source_ = good(ibv_reg_mr(pd_, source.data(), source.size(), kLocal), "ibv_reg_mr");
+  target_ = good(ibv_reg_mr(pd_, target.data(), target.size(), kRemote), "ibv_reg_mr");
   from_ = create_qp(sent_);
   to_ = create_qp(received_);
   connect(options.gid_index);

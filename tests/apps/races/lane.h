@@ -63,5 +63,6 @@ uint8_t content(size_t message, size_t place);
 // The exit status.
 int run_rails(const Options& options);
 int run_drain(const Options& options);
+int run_flag(const Options& options);
 
 }  // namespace hostnic::races

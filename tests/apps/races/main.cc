@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // hostnic-races: mistakes with the order of things that go well nearly always, for `--seeds` and
 // `hostnic check` (docs/faults.md, docs/check.md). Plain verbs, for any devices.
-//   hostnic lab -- hostnic-races rails|drain [--fixed] [--devices NAME,NAME] [--gid-index N]
+//   hostnic lab -- hostnic-races rails|drain|flag [--fixed] [--devices NAME,NAME] [--gid-index N]
 // Exit status: 0 all bytes are right, 1 they are not, 2 usage, 3 verbs that fail.
 #include <unistd.h>
 
@@ -14,8 +14,9 @@
 namespace {
 
 int usage() {
-  fprintf(stderr,
-          "usage: hostnic-races rails|drain [--fixed] [--devices NAME,NAME] [--gid-index N]\n");
+  fprintf(
+      stderr,
+      "usage: hostnic-races rails|drain|flag [--fixed] [--devices NAME,NAME] [--gid-index N]\n");
   return 2;
 }
 
@@ -44,5 +45,6 @@ int main(int argc, char** argv) {
   const std::string_view race = argc > 1 ? argv[1] : "";
   if (race == "rails") return hostnic::races::run_rails(options);
   if (race == "drain") return hostnic::races::run_drain(options);
+  if (race == "flag") return hostnic::races::run_flag(options);
   return usage();
 }

@@ -119,6 +119,12 @@ limits = { max_qps = 16, max_mrs = 524286, max_clients = 4096, nic_qps = 17, all
   EXPECT_EQ(must_parse("hostnicd.huge = 'never'").hostnicd.huge, HugePages::kNever);
 }
 
+TEST(Config, Orderings) {
+  EXPECT_EQ(must_parse_option("ip=10.0.0.1").ordering, Ordering::kTail);
+  EXPECT_EQ(must_parse_option("ip=10.0.0.1,ordering=adversarial").ordering, Ordering::kAdversarial);
+  EXPECT_NE(option_error_of("ip=10.0.0.1,ordering=hostile").find("adversarial"), std::string::npos);
+}
+
 TEST(Config, EveryNicKey) {
   const Config config = must_parse(R"(
 [[nic]]

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include "protocol/impair/adversary.h"
 #include "protocol/impair/spec_values.h"
 
 namespace hostnic::impair {
@@ -20,6 +21,22 @@ Rule rule_of(const std::string& text) {
   const Spec spec = must_parse(text);
   EXPECT_EQ(spec.rules.size(), 1u) << text;
   return spec.rules.empty() ? Rule{} : spec.rules[0];
+}
+
+TEST(Adversary, HasRulesForWhatArrives) {
+  const Spec rules = adversary_rules();
+  EXPECT_EQ(rules.direction, Direction::kRx);
+  ASSERT_EQ(rules.rules.size(), 3u);
+  EXPECT_EQ(rules.rules[0].action, Action::kReorder);
+  EXPECT_EQ(rules.rules[2].action, Action::kDuplicate);
+  EXPECT_EQ(rules.rules[2].selectors.kinds, mask_of(PacketKind::kAck));
+}
+
+TEST(Adversary, DrawsDifferOfSeedsAndNics) {
+  EXPECT_EQ(adversary_seed(1, 0), adversary_seed(1, 0));
+  EXPECT_NE(adversary_seed(1, 0), adversary_seed(2, 0));
+  EXPECT_NE(adversary_seed(1, 0), adversary_seed(1, 1));
+  EXPECT_NE(adversary_seed(0, 0), 0u) << "0 is no adversary";
 }
 
 TEST(ImpairSpec, EmptyAndNoneMeanNothing) {

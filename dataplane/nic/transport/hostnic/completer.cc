@@ -151,7 +151,7 @@ static bool answers_epoch_before(const QpContext& qp, const wire::Packet& p) {
   }
   const bool ahead = where == Place::kAhead;
   if (ahead) counters_.add(Counter::out_of_sequence);
-  if (ahead && !p.more && settings_.ordering != Ordering::kRelaxed) {
+  if (ahead && !p.more && tails_wait(settings_.ordering)) {
     if (!reorder_.enter(space, p.psn, packet)) return;
     space.window.set(p.psn);
     report_responses(qp);
@@ -343,7 +343,7 @@ uint32_t Completer::take_responses_ahead(QpContext& qp, wire::Packet p,
                                          std::span<const std::byte> bytes, uint32_t packets) {
   ReceiveWindow& window = qp.responses.window;
   if (!window.misses_all(p.psn, packets)) return 0;
-  if (!p.more && settings_.ordering != Ordering::kRelaxed) {
+  if (!p.more && tails_wait(settings_.ordering)) {
     bytes = bytes.first(size_t{--packets} * p.payload_bytes);
     p.more = true;
   }

@@ -4,6 +4,7 @@
 #include <rte_branch_prediction.h>
 
 #include "dataplane/nic/execute/atomic_record.h"
+#include "protocol/impair/random.h"
 
 namespace hostnic {
 namespace {
@@ -98,6 +99,10 @@ void Responder::receive(QpContext& qp, const wire::Packet& p, rte_mbuf* packet) 
 // Executes any expected request but a WRITE that place_write() takes. Returns false if its PSN
 // stays the expected one.
 bool Responder::execute_expected(QpContext& qp, const wire::Packet& p, rte_mbuf* packet) {
+  if (unlikely(refuses_on_purpose(qp, p))) {
+    refuse(qp, p, {.kind = Outcome::kNoReceive});
+    return false;
+  }
   if (unlikely(is_atomic(p.opcode) && reads_unanswered(qp))) {
     hold_expected(qp, p, packet);
     return false;
@@ -107,6 +112,17 @@ bool Responder::execute_expected(QpContext& qp, const wire::Packet& p, rte_mbuf*
   if (outcome.kind == Outcome::kNotNow) hold_expected(qp, p, packet);
   refuse(qp, p, outcome);
   return false;
+}
+
+// Whether the adversary says that there is no receive: once for a message, since it comes again as
+// another attempt.
+bool Responder::refuses_on_purpose(const QpContext& qp, const wire::Packet& p) const {
+  constexpr uint64_t kOneIn = 8;
+  if (likely(settings_.adversary_seed == 0) || p.attempt != 0) return false;
+  const bool looks_for_receive =
+      is_send(p.opcode) ? !p.cont : p.opcode == Opcode::kWriteImm && !p.more;
+  const uint64_t name = uint64_t{qp.qpn} << 24 | p.psn.value();
+  return looks_for_receive && impair::Random(settings_.adversary_seed ^ name).below(kOneIn) == 0;
 }
 
 // Holds the expected packet, which a later turn executes: its sender may have ended its queue pair,
@@ -156,7 +172,7 @@ bool Responder::needs_reorder_buffer(const wire::Packet& p) const {
       return true;
     case Opcode::kWriteOnly: {
       if (settings_.ordering == Ordering::kStrict) return true;
-      if (p.more || settings_.ordering == Ordering::kRelaxed) return false;
+      if (p.more || !tails_wait(settings_.ordering)) return false;
       const MemoryRegionEntry* region = placement_.regions().find(p.reth.key);
       return region == nullptr || (region->access & kAccessRelaxedOrdering) == 0;
     }

@@ -35,6 +35,7 @@ class Responder {
             AdvanceList& advance_list)
       : settings_(nic.settings),
         policy_(nic.settings.policy),
+        policy_at_once_(nic.settings.adversary_seed == 0 ? policy_ : wire::Policy{0xff}),
         placement_(nic.placement),
         executor_(nic.executor()),
         receives_(nic.receives),
@@ -63,6 +64,7 @@ class Responder {
  private:
   bool place_write(QpContext& qp, const wire::Packet& p, std::span<const std::byte> payload);
   bool execute_expected(QpContext& qp, const wire::Packet& p, rte_mbuf* packet);
+  bool refuses_on_purpose(const QpContext& qp, const wire::Packet& p) const;
   void hold_expected(QpContext& qp, const wire::Packet& p, rte_mbuf* packet);
   bool needs_a_packet(const QpContext& qp, const wire::Packet& p) const;
   uint32_t fill_hole(QpContext& qp, wire::Packet p, std::span<const std::byte> payload,
@@ -89,6 +91,9 @@ class Responder {
 
   const NicSettings& settings_;
   const wire::Policy policy_;
+  // That of packets which may be taken without a look at each: the same, but no packet's before an
+  // adversary.
+  const wire::Policy policy_at_once_;
   Placement& placement_;
   RequestExecutor executor_;
   ReceiveQueues& receives_;
@@ -112,10 +117,10 @@ class Responder {
 }
 
 // Whether something about packets of a request needs a packet that arrives by itself. The first one
-// in RTR causes an event.
+// in RTR causes an event; an adversary looks at each.
 inline bool Responder::needs_a_packet(const QpContext& qp, const wire::Packet& p) const {
   const bool quiet = qp.state != QpState::kRtr || qp.comm_established;
-  return !quiet || qp.fatal || p.policy != policy_ || congestion_experienced(p);
+  return !quiet || qp.fatal || p.policy != policy_at_once_ || congestion_experienced(p);
 }
 
 inline void Responder::note_messages(QpContext& qp, const wire::Packet& p, uint32_t packets) {
