@@ -15,6 +15,7 @@
 
 #include "protocol/expected.h"
 #include "protocol/gid.h"
+#include "protocol/hostif/device_offer.h"
 #include "protocol/impair/spec.h"
 #include "protocol/transport_kind.h"
 #include "protocol/types.h"
@@ -37,8 +38,22 @@ enum class Lid : uint8_t { kNone, kFromAddress };
 
 // The GID table. auto: every address of the NIC, which on port udp are those of its interface, as
 // RoCEv2 GIDs. one: "ip" alone. mlx5: as that driver fills it, for scripts that say index 3: the
-// link-local address first, each as RoCEv1 and as RoCEv2.
-enum class Gids : uint8_t { kAuto, kOne, kMlx5 };
+// link-local address first, each as RoCEv1 and as RoCEv2. rxe: the link-local address first, all as
+// RoCEv2. link-local: that one alone, as RoCEv1 and as RoCEv2.
+enum class Gids : uint8_t { kAuto, kOne, kMlx5, kRxe, kLinkLocal };
+
+// What programs see of a device (config/personality.h).
+struct Personality {
+  std::string about;        // one line for people
+  std::string device_name;  // what its devices' names begin with, before a number; empty: hnic
+  std::optional<Gids> gids;
+  bool gid_moves = false;  // the NIC's own GID has another index whenever the port has come back
+  uint32_t max_qps = 0;    // queue pairs of a program's device; 0: as configured
+  DeviceOffer offer;
+  std::vector<std::string> capped;  // limits of which hostnic has less: "max_sge = 30 (16 here)"
+  bool operator==(const Personality&) const = default;
+};
+inline constexpr size_t kMaxDeviceNameBytes = 12;  // of Personality::device_name
 
 // Hosts whose addresses begin with the `bits` first bits of `address`.
 struct Prefix {
@@ -116,6 +131,9 @@ struct NicConfig {
   Segmentation segmentation = Segmentation::kAuto;
   Lid lid = Lid::kNone;
   Gids gids = Gids::kAuto;
+  std::optional<Personality> like;
+  // These override the personality's; 0: they don't.
+  uint32_t vendor_id = 0, vendor_part_id = 0;
   impair::Spec impair_rx, impair_tx;
 
   bool on_wire() const { return port == kWirePort; }
@@ -136,18 +154,23 @@ struct ConfigError {
   std::string text() const;
 };
 
-Expected<Config, ConfigError> load_config_file(const std::string& path);
+// Where `like` is not null, it is the personality of all NICs that say nothing else; so of the
+// functions below.
+Expected<Config, ConfigError> load_config_file(const std::string& path,
+                                               const Personality* like = nullptr);
 // Parses a configuration; `source_name` stands in errors for the file's name.
-Expected<Config, ConfigError> parse_config(std::string_view text, const std::string& source_name);
+Expected<Config, ConfigError> parse_config(std::string_view text, const std::string& source_name,
+                                           const Personality* like = nullptr);
 
 // Parses a NIC from the command line: "port=net_af_packet0,iface=veth0,ip=10.0.0.1/24,mtu=1024".
 // Keys that are not ours belong to the port and go, in order, into its devargs. `index` is the
 // NIC's place, for defaults. Errors have a column in `text` and no line.
-Expected<NicConfig, ConfigError> parse_nic_option(std::string_view text, size_t index);
+Expected<NicConfig, ConfigError> parse_nic_option(std::string_view text, size_t index,
+                                                  const Personality* like = nullptr);
 
 // Makes N NICs on the in-process wire, all settings at their defaults. `count` is 1 to kMaxNics.
-std::vector<NicConfig> default_nics(size_t count);
-Config default_config(size_t nic_count);
+std::vector<NicConfig> default_nics(size_t count, const Personality* like = nullptr);
+Config default_config(size_t nic_count, const Personality* like = nullptr);
 
 // Checks what NICs may not have in common: name, address, MAC. Returns one line about the first
 // clash, or nothing. Files are checked already; this is for lists put together from options.

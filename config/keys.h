@@ -34,15 +34,18 @@ struct Key {
 // A NIC before its defaults are filled in, some of which depend on other keys.
 struct NicDraft {
   NicConfig nic;
-  bool has_port = false, has_ip = false, has_mtu = false;
+  bool has_port = false, has_ip = false, has_mtu = false, has_gids = false;
 };
 
 std::span<const Key<HostnicdConfig>> hostnicd_keys();
 std::span<const Key<Limits>> limits_keys();
 std::span<const Key<NicDraft>> nic_keys();
+std::span<const Key<Personality>> personality_keys();
 
-// Fills in what was not given. An error says what must be given, or does not go together.
-Expected<NicConfig, std::string> finish_nic(NicDraft draft, size_t index);
+// Fills in what was not given. An error says what must be given, or does not go together. `like` is
+// the personality of a NIC that has none of its own, or null.
+Expected<NicConfig, std::string> finish_nic(NicDraft draft, size_t index,
+                                            const Personality* like = nullptr);
 
 // The names of the keys for messages: "name, port, ip".
 template <typename Target>

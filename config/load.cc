@@ -7,6 +7,7 @@
 #include <fstream>
 #include <sstream>
 
+#include "config/personality.h"
 #include "config/values.h"
 
 namespace hostnic::config {
@@ -81,7 +82,7 @@ HostnicdConfig read_hostnicd(const toml::node& node) {
   return config;
 }
 
-std::vector<NicConfig> read_nics(const toml::node& node) {
+std::vector<NicConfig> read_nics(const toml::node& node, const Personality* like) {
   constexpr const char* kRemedy = "begin each NIC with [[nic]]";
   const toml::array* array = node.as_array();
   if (array == nullptr) {
@@ -94,7 +95,7 @@ std::vector<NicConfig> read_nics(const toml::node& node) {
     for (const auto& [name, child] : table_at("nic", element, kRemedy)) {
       set_key(nic_keys(), "[[nic]]", draft, name, child);
     }
-    auto nic = finish_nic(std::move(draft), nics.size());
+    auto nic = finish_nic(std::move(draft), nics.size(), like);
     if (!nic) throw Failure{element.source().begin, nic.error()};
     nics.push_back(std::move(*nic));
     // Clashes are looked for here and not at the end, so that the error has the second NIC's place.
@@ -103,13 +104,13 @@ std::vector<NicConfig> read_nics(const toml::node& node) {
   return nics;
 }
 
-Config read_config(const toml::table& root) {
+Config read_config(const toml::table& root, const Personality* like) {
   Config config;
   for (const auto& [name, node] : root) {
     if (name.str() == "hostnicd") {
       config.hostnicd = read_hostnicd(node);
     } else if (name.str() == "nic") {
-      config.nics = read_nics(node);
+      config.nics = read_nics(node, like);
     } else {
       throw Failure{name.source().begin,
                     fmt::format("unknown key \"{}\" (a file has [hostnicd], [hostnicd.limits] and "
@@ -118,6 +119,21 @@ Config read_config(const toml::table& root) {
     }
   }
   return config;
+}
+
+Personality read_personality(const toml::table& root) {
+  Personality personality;
+  for (const auto& [name, node] : root) {
+    if (name.str() != "personality") {
+      throw Failure{name.source().begin,
+                    fmt::format("unknown key \"{}\" (a personality's file has [personality] alone)",
+                                shown(name.str()))};
+    }
+    for (const auto& [key, child] : table_at("personality", node, "begin a table: [personality]")) {
+      set_key(personality_keys(), "[personality]", personality, key, child);
+    }
+  }
+  return personality;
 }
 
 ConfigError error_at(const std::string& source, toml::source_position at, std::string message) {
@@ -132,9 +148,14 @@ std::string ConfigError::text() const {
   return fmt::format("{}: {}", source, message);
 }
 
-Expected<Config, ConfigError> parse_config(std::string_view text, const std::string& source_name) {
+namespace {
+
+// Reads a text by `read`, which throws what is wrong with it.
+template <typename Read>
+auto parse(std::string_view text, const std::string& source_name, Read read)
+    -> Expected<decltype(read(toml::table{})), ConfigError> {
   try {
-    return read_config(toml::parse(text));
+    return read(toml::parse(text));
   } catch (const Failure& failure) {
     return Unexpected(error_at(source_name, failure.at, failure.message));
   } catch (const toml::parse_error& error) {
@@ -143,7 +164,20 @@ Expected<Config, ConfigError> parse_config(std::string_view text, const std::str
   }
 }
 
-Expected<Config, ConfigError> load_config_file(const std::string& path) {
+}  // namespace
+
+Expected<Config, ConfigError> parse_config(std::string_view text, const std::string& source_name,
+                                           const Personality* like) {
+  return parse(text, source_name,
+               [like](const toml::table& root) { return read_config(root, like); });
+}
+
+Expected<Personality, ConfigError> parse_personality(std::string_view text,
+                                                     const std::string& source_name) {
+  return parse(text, source_name, read_personality);
+}
+
+Expected<Config, ConfigError> load_config_file(const std::string& path, const Personality* like) {
   const auto unreadable = [&](int error) {
     return Unexpected(ConfigError{
         path, 0, 0,
@@ -156,7 +190,7 @@ Expected<Config, ConfigError> load_config_file(const std::string& path) {
   text << file.rdbuf();
   // A directory opens and then can't be read; an empty file sets failbit on `text` only.
   if (file.bad() || (text.fail() && errno != 0)) return unreadable(errno != 0 ? errno : EIO);
-  return parse_config(text.str(), path);
+  return parse_config(text.str(), path, like);
 }
 
 }  // namespace hostnic::config

@@ -5,6 +5,7 @@
 #include <bit>
 #include <span>
 
+#include "config/personality.h"
 #include "config/values.h"
 #include "protocol/impair/spec_values.h"
 
@@ -35,11 +36,7 @@ bool is_host_in(Ipv4Address address, uint32_t prefix_length) {
 
 ValueResult set_name(NicDraft& draft, const Value& value) {
   const std::string& name = std::get<std::string>(value);
-  const bool plain = std::all_of(name.begin(), name.end(), [](char c) {
-    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' ||
-           c == '-';
-  });
-  if (name.empty() || name.size() > kMaxNameBytes || !plain) {
+  if (name.empty() || name.size() > kMaxNameBytes || !is_plain_name(name)) {
     return bad_value("name", fmt::format("\"{}\"", name),
                      "use 1 to 15 letters, digits, '-' and '_', such as hnic0");
   }
@@ -190,7 +187,15 @@ ValueResult set_impairment(impair::Spec& out, impair::Direction direction, const
   return std::nullopt;
 }
 
-const std::array<Key<NicDraft>, 21> kNicKeys{{
+// The value is a personality that is shipped, or a file of the machine.
+ValueResult set_like(NicDraft& draft, const Value& value) {
+  auto found = find_personality(std::get<std::string>(value));
+  if (!found) return ValueError{fmt::format("like: {}", found.error().text()), std::nullopt};
+  draft.nic.like = std::move(*found);
+  return std::nullopt;
+}
+
+const std::array<Key<NicDraft>, 24> kNicKeys{{
     {"name", kString, set_name},
     {"port", kString, set_port},
     {"ip", kString, set_ip},
@@ -255,8 +260,17 @@ const std::array<Key<NicDraft>, 21> kNicKeys{{
      }},
     {"gids", kString,
      [](NicDraft& draft, const Value& value) {
-       return set_choice(draft.nic.gids, "gids", value,
-                         {{"auto", Gids::kAuto}, {"one", Gids::kOne}, {"mlx5", Gids::kMlx5}});
+       draft.has_gids = true;
+       return set_gids(draft.nic.gids, value);
+     }},
+    {"like", kString, set_like},
+    {"vendor_id", kInteger | kString,
+     [](NicDraft& draft, const Value& value) {
+       return set_vendor_number(draft.nic.vendor_id, "vendor_id", value);
+     }},
+    {"vendor_part_id", kInteger | kString,
+     [](NicDraft& draft, const Value& value) {
+       return set_vendor_number(draft.nic.vendor_part_id, "vendor_part_id", value);
      }},
     {"impair_rx", kString,
      [](NicDraft& draft, const Value& value) {
@@ -348,9 +362,20 @@ std::optional<std::string> check_peers(const NicConfig& nic) {
   return std::nullopt;
 }
 
-Expected<NicConfig, std::string> finish_nic(NicDraft draft, size_t index) {
+// Gives a NIC what its personality says and its own keys don't.
+void take_personality(NicDraft& draft, size_t index) {
+  NicConfig& nic = draft.nic;
+  const Personality& like = *nic.like;
+  if (nic.name.empty() && !like.device_name.empty())
+    nic.name = fmt::format("{}{}", like.device_name, index);
+  if (!draft.has_gids && like.gids) nic.gids = *like.gids;
+}
+
+Expected<NicConfig, std::string> finish_nic(NicDraft draft, size_t index, const Personality* like) {
   NicConfig& nic = draft.nic;
   nic.port_by_address = draft.has_ip && !draft.has_port;
+  if (!nic.like && like != nullptr) nic.like = *like;
+  if (nic.like) take_personality(draft, index);
   if (nic.name.empty()) nic.name = fmt::format("hnic{}", index);
   if (!draft.has_ip && !nic.on_wire()) {
     return Unexpected(fmt::format("{} on port {} has no ip ({})", nic.name, shown(nic.port),
@@ -372,16 +397,16 @@ Expected<NicConfig, std::string> finish_nic(NicDraft draft, size_t index) {
   return std::move(nic);
 }
 
-std::vector<NicConfig> default_nics(size_t count) {
+std::vector<NicConfig> default_nics(size_t count, const Personality* like) {
   std::vector<NicConfig> nics;
   for (size_t i = 0; i < std::min(count, kMaxNics); ++i) {
-    nics.push_back(*finish_nic({}, i));  // without settings there is nothing to contradict
+    nics.push_back(*finish_nic({}, i, like));  // without settings there is nothing to contradict
   }
   return nics;
 }
 
-Config default_config(size_t nic_count) {
-  return {.hostnicd = {}, .nics = default_nics(nic_count)};
+Config default_config(size_t nic_count, const Personality* like) {
+  return {.hostnicd = {}, .nics = default_nics(nic_count, like)};
 }
 
 std::optional<std::string> check_nics(const std::vector<NicConfig>& nics) {

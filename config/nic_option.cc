@@ -50,7 +50,7 @@ size_t impairment_length(std::string_view text, size_t length) {
 // Gathers the items: ours into the draft, the others unchanged.
 class OptionReader {
  public:
-  explicit OptionReader(std::string_view text) : text_(text) {}
+  OptionReader(std::string_view text, const Personality* like) : text_(text), like_(like) {}
 
   Expected<NicConfig, ConfigError> read(size_t index) {
     size_t offset = 0;
@@ -69,7 +69,7 @@ class OptionReader {
                                shown(port_arguments_.substr(1)), key_names(nic_keys()))));
     }
     draft_.nic.port += port_arguments_;
-    auto nic = finish_nic(std::move(draft_), index);
+    auto nic = finish_nic(std::move(draft_), index, like_);
     if (!nic) return Unexpected(error_at(0, nic.error()));
     return std::move(*nic);
   }
@@ -107,6 +107,7 @@ class OptionReader {
   }
 
   std::string_view text_;
+  const Personality* like_;
   NicDraft draft_;
   std::bitset<32> seen_;        // our keys, by place in the table
   std::string port_arguments_;  // ",iface=veth0"
@@ -115,8 +116,9 @@ class OptionReader {
 
 }  // namespace
 
-Expected<NicConfig, ConfigError> parse_nic_option(std::string_view text, size_t index) {
-  return OptionReader(text).read(index);
+Expected<NicConfig, ConfigError> parse_nic_option(std::string_view text, size_t index,
+                                                  const Personality* like) {
+  return OptionReader(text, like).read(index);
 }
 
 }  // namespace hostnic::config

@@ -23,6 +23,36 @@ std::string type_names(unsigned types) {
   return names;
 }
 
+bool is_plain_name(std::string_view text) {
+  return std::all_of(text.begin(), text.end(), [](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' ||
+           c == '-';
+  });
+}
+
+ValueResult set_gids(Gids& out, const Value& value) {
+  return set_choice(out, "gids", value,
+                    {{"auto", Gids::kAuto},
+                     {"one", Gids::kOne},
+                     {"mlx5", Gids::kMlx5},
+                     {"rxe", Gids::kRxe},
+                     {"link-local", Gids::kLinkLocal}});
+}
+
+ValueResult set_vendor_number(uint32_t& out, std::string_view key, const Value& value) {
+  constexpr int64_t kMost = 0xffffff;
+  if (!std::holds_alternative<std::string>(value)) return set_integer(out, key, value, 0, kMost);
+  const std::string& text = std::get<std::string>(value);
+  const size_t prefix = text.starts_with("0x") ? 2 : 0;
+  const char* const end = text.data() + text.size();
+  uint32_t number = 0;
+  const auto [at, code] = std::from_chars(text.data() + prefix, end, number, prefix == 0 ? 10 : 16);
+  if (text.size() == prefix || code != std::errc{} || at != end || number > kMost)
+    return bad_value(key, fmt::format("\"{}\"", text), "use a number up to 0xffffff");
+  out = number;
+  return std::nullopt;
+}
+
 std::optional<wire::MacAddress> parse_mac(std::string_view text) {
   wire::MacAddress mac{};
   if (text.size() != 17) return std::nullopt;

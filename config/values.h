@@ -44,6 +44,13 @@ ValueResult set_integer(Int& out, std::string_view key, const Value& value, int6
   return std::nullopt;
 }
 
+// The layouts of a GID table, for the NIC's key and the personality's.
+ValueResult set_gids(Gids& out, const Value& value);
+// A vendor's or a part's number: an integer, or text such as "0x2c9".
+ValueResult set_vendor_number(uint32_t& out, std::string_view key, const Value& value);
+// Whether a text has nothing but what names of devices may have: letters, digits, '-' and '_'.
+bool is_plain_name(std::string_view text);
+
 std::optional<wire::MacAddress> parse_mac(std::string_view text);
 
 }  // namespace hostnic::config

@@ -123,17 +123,18 @@ Result Guardian::build() {
 }
 
 // Makes the directories of a host. With one hostnicd for all, what it says of the NIC of this name
-// is what the host has of hnic0.
+// is what the host has of its device.
 void Guardian::make_host_files(const HostPlan& plan) const {
   namespace fs = std::filesystem;
   std::error_code ignored;
   const fs::path own = host_directory(directory_.path(), plan.name);
-  fs::create_directories(own / "infiniband" / "hnic0", ignored);
+  const std::string& device = plan_.hosts.device_name;
+  fs::create_directories(own / "infiniband" / device, ignored);
   if (plan_.open_to_others) chmod(own.c_str(), 0711);
   if (plan_.hosts.port != HostsPort::kWire) return;
   const fs::path shown = fs::path(directory_.file("infiniband"));
   fs::create_directories(shown, ignored);
-  fs::create_directory_symlink(own / "infiniband" / "hnic0", shown / plan.name, ignored);
+  fs::create_directory_symlink(own / "infiniband" / device, shown / plan.name, ignored);
 }
 
 Result Guardian::build_host(const HostPlan& plan) {
@@ -212,8 +213,9 @@ LabDaemonPlan Guardian::daemon_of_all() const {
   for (const Host& host : hosts_) {
     daemon.arguments.insert(daemon.arguments.end(), host.plan.daemon_arguments.begin(),
                             host.plan.daemon_arguments.end());
-    daemon.arguments.push_back(fmt::format("--view=nic={},netdev={},socket={}/hostnicd.sock",
-                                           host.plan.name, kHostInterface, host.directory));
+    daemon.arguments.push_back(
+        fmt::format("--view=nic={},netdev={},name={},socket={}/hostnicd.sock", host.plan.name,
+                    kHostInterface, plan_.hosts.device_name, host.directory));
   }
   daemon.arguments.push_back("--sysfs=" + directory_.path());
   daemon.enter = [this] { return chdir(started_in_.c_str()) == 0 || chdir("/") == 0; };

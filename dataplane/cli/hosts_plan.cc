@@ -8,6 +8,7 @@
 #include <optional>
 
 #include "config/network.h"
+#include "config/personality.h"
 #include "protocol/impair/spec_values.h"
 
 namespace hostnic::cli {
@@ -48,8 +49,31 @@ Expected<HostsPort, std::string> parse_port(const std::string& text) {
 // Options for hostnicd that mean something else to a lab with hosts.
 struct Sorted {
   std::string mtu, seed, addresses, nic_keys;
+  std::string device_name;  // key `name`
+  std::string like;         // also among the others
   std::vector<std::string> others;
 };
+
+// Takes the key `name` from a list ",KEY=VALUE,..."; its value goes to `name`.
+std::string without_name(std::string keys, std::string& name) {
+  constexpr std::string_view kKey = ",name=";
+  const size_t at = keys.find(kKey);
+  if (at == std::string::npos) return keys;
+  const size_t end = std::min(keys.find(',', at + 1), keys.size());
+  name = keys.substr(at + kKey.size(), end - at - kKey.size());
+  return keys.erase(at, end - at);
+}
+
+// What programs in a host call its NIC. What is wrong with keys and personality hostnicd will say.
+std::string device_name_of(const Sorted& sorted) {
+  if (!sorted.device_name.empty()) return sorted.device_name;
+  std::optional<config::Personality> like;
+  if (!sorted.like.empty())
+    if (auto found = config::find_personality(sorted.like)) like = std::move(*found);
+  const auto nic =
+      config::parse_nic_option("port=wire" + sorted.nic_keys, 0, like ? &*like : nullptr);
+  return nic ? nic->name : "hnic0";
+}
 
 Expected<Sorted, std::string> sort_arguments(const std::vector<std::string>& arguments) {
   Sorted sorted;
@@ -58,13 +82,13 @@ Expected<Sorted, std::string> sort_arguments(const std::vector<std::string>& arg
     const std::string name = argument.substr(0, equals), value = argument.substr(equals + 1);
     if (name == "--nics") return Error("--nics: with --hosts, each host has one NIC");
     if (name == "--nic") {
-      for (const char* given : {"ip", "port", "name"})
+      for (const char* given : {"ip", "port"})
         if (("," + value).find(fmt::format(",{}=", given)) != std::string::npos)
           return Error(
               fmt::format("--nic {}: with --hosts, --nic gives keys of every host's NIC, "
                           "and the lab gives {} (see --addresses, --port)",
                           value, given));
-      sorted.nic_keys += "," + value;
+      sorted.nic_keys += without_name("," + value, sorted.device_name);
     } else if (name == "--mtu") {
       sorted.mtu = value;
     } else if (name == "--seed") {
@@ -72,6 +96,7 @@ Expected<Sorted, std::string> sort_arguments(const std::vector<std::string>& arg
     } else if (name == "--addresses") {
       sorted.addresses = value;
     } else {
+      if (name == "--like") sorted.like = value;
       sorted.others.push_back(argument);
     }
   }
@@ -116,12 +141,15 @@ Expected<HostsPlan, std::string> plan_hosts(const LabOptions& options) {
   if (!network) return Error(network.error());
   plan.prefix_length = network->prefix_length;
   const bool one_hostnicd = plan.port == HostsPort::kWire;
+  plan.device_name = device_name_of(*sorted);
+  const std::string name_key =
+      one_hostnicd || sorted->device_name.empty() ? "" : ",name=" + sorted->device_name;
   const auto seed = number(sorted->seed.empty() ? "1" : sorted->seed);
   for (uint32_t k = 1; k <= *count; ++k) {
     HostPlan host{fmt::format("host{}", k), network->address(k), {}};
-    host.daemon_arguments = {fmt::format("--nic={},ip={}/{}{}", port_keys(plan.port, host.name),
+    host.daemon_arguments = {fmt::format("--nic={},ip={}/{}{}{}", port_keys(plan.port, host.name),
                                          impair::format_ipv4(host.address), plan.prefix_length,
-                                         sorted->nic_keys)};
+                                         sorted->nic_keys, name_key)};
     // Each hostnicd counts its NICs from 0, and they must not lose the same packets.
     if (!one_hostnicd && seed)
       host.daemon_arguments.push_back(fmt::format("--seed={}", *seed + k - 1));

@@ -26,6 +26,7 @@ struct HostPlan {
 };
 
 struct HostsPlan {
+  std::string device_name = "hnic0";  // of each host's NIC, in the host
   HostsPort port = HostsPort::kUdp;
   uint32_t mtu_bytes = 1500;  // of the interfaces
   uint32_t prefix_length = 24;

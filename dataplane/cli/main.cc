@@ -14,6 +14,7 @@
 #include "dataplane/cli/hosts.h"
 #include "dataplane/cli/lab.h"
 #include "dataplane/cli/lab_summary.h"
+#include "dataplane/cli/like.h"
 #include "dataplane/cli/locate.h"
 #include "dataplane/cli/process.h"
 #include "dataplane/cli/prompt.h"
@@ -133,6 +134,8 @@ void declare_lab(CLI::App& app, Arguments& arguments) {
   pass_on(lab, arguments, "--idle", "adaptive (default) or poll");
   pass_on(lab, arguments, "--segmentation", "auto (default) or off: every packet is one buffer");
   pass_on(lab, arguments, "--lid", "none (default), or from-address for programs without GIDs");
+  pass_on(lab, arguments, "--like",
+          "what programs see of the devices: mlx5, rxe, ... or a TOML file; see `hostnic like`");
   pass_on(lab, arguments, "--lcores", "how many lcores serve NICs (default 1)");
   pass_on(lab, arguments, "--socket-mode", "let others use the NICs: 0660, 0666 (default 0600)");
   pass_on(lab, arguments, "--socket-group", "group of the socket, by name or number");
@@ -294,6 +297,8 @@ void declare_others(CLI::App& app, Arguments& arguments) {
       "errors", "list each kind of error once: how often, when, the newest line");
   add_socket(errors, arguments);
   errors->add_flag("--json", arguments.json, "as JSON");
+  app.add_subcommand("like", "list the personalities of --like, or show one")
+      ->add_option("NAME", arguments.words, "one of them, or a TOML file");
   CLI::App* devices = app.add_subcommand("devices", "list a running hostnicd's NICs");
   add_socket(devices, arguments);
 }
@@ -353,6 +358,7 @@ int control(Arguments arguments, const char* line) {
 int dispatch(const CLI::App& app, const Arguments& arguments) {
   const std::string name = app.get_subcommands().front()->get_name();
   if (name == "devices") return show_devices(arguments);
+  if (name == "like") return run_like(arguments.words);
   if (name == "ctl") return control(arguments);
   if (name == "capture") {
     CaptureOptions options = arguments.capture;

@@ -245,6 +245,7 @@ DeviceInfo Daemon::device_info(const NicInstance& instance) const {
   info.gid_count = static_cast<uint32_t>(gids.size());
   info.gid_table_length = instance.plan.gids == config::Gids::kOne ? 1 : kMaxGids;
   info.timescale = plan_.timescale;
+  info.offer = instance.plan.offer;
   std::ranges::copy(gids, info.gids);
   copy_text(info.port, instance.plan.port.empty() ? "virtual wire" : instance.plan.port);
   return info;
@@ -255,7 +256,14 @@ bool Daemon::port_up(const NicInstance& instance) const {
 }
 
 void Daemon::set_handling(bool on) {
+  const bool comes_back = on && !lcores_.empty() && !lcores_.front()->handling();
   for (auto& lcore : lcores_) lcore->set_handling(on);
+  if (!comes_back) return;
+  for (NicInstance& instance : nics_) port_came_back(instance);
+}
+
+void Daemon::port_came_back(NicInstance& instance) {
+  if (instance.plan.gid_moves) instance.gids->move();
 }
 
 void Daemon::set_impairment(NicInstance& instance, bool receive_side, const impair::Spec& spec) {

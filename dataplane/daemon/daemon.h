@@ -82,6 +82,8 @@ class Daemon {
   const AddressBook& addresses() const { return addresses_; }
   // Does what `start` and `stop` at the prompt ask for.
   void set_handling(bool on);
+  // Says that a NIC's port is up again. Called by the control thread.
+  static void port_came_back(NicInstance& instance);
   // The agent for rdma_cm; null while there is none. Called by the control thread.
   const CmAgent* cm() const { return cm_; }
   void set_cm(const CmAgent* cm) { cm_ = cm; }

@@ -22,7 +22,7 @@ Expected<void, std::string> Daemon::name_addresses() {
     plan.settings.address_book = &addresses_;
     instance.gids = std::make_unique<GidTable>(plan.gids, plan.address, *own);
     // On the wire a NIC may have what it likes.
-    if (!plan.port.empty() || plan.gids != config::Gids::kMlx5) continue;
+    if (!plan.port.empty() || !begins_with_link_local(plan.gids)) continue;
     const Gid link_local = link_local_of(plan.settings.mac);
     const auto number = addresses_.acquire(link_local);
     if (!number || instance.gids->has(link_local)) continue;
@@ -57,7 +57,8 @@ std::vector<Gid> Daemon::other_addresses(const NicInstance& instance,
   for (const Gid& address : interface->addresses) {
     const bool taken = std::ranges::any_of(
         nics_, [&](const NicInstance& nic) { return nic.plan.address == address; });
-    if (!taken) others.push_back(address);
+    const bool hidden = instance.plan.gids == config::Gids::kLinkLocal && !is_link_local(address);
+    if (!taken && !hidden) others.push_back(address);
   }
   return others;
 }

@@ -238,6 +238,7 @@ void NetworkWatch::link_changed(Watched& watched, bool up) {
   }
   const std::chrono::duration<double> down = Clock::now() - watched.down_since;
   log_line("{}: {} is up again, after {:.1f} s", name, watched.name, down.count());
+  Daemon::port_came_back(*watched.nic);
 }
 
 // Says of a link that is up that it was down since it was looked at last.

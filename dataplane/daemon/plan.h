@@ -21,10 +21,13 @@ struct NicPlan {
   Gid address{};
   std::string zone;  // interface of a link-local address; may be empty
   config::Gids gids = config::Gids::kAuto;
-  std::string port;          // "udp" or devargs; empty: the virtual wire
-  bool prefix_given = true;  // else the prefix is the interface's
-  bool mac_given = false;    // else an Ethernet port keeps its own
-  bool has_lid = false;      // made of the address
+  bool gid_moves = false;  // its own GID has another index whenever the port has come back
+  DeviceOffer offer;       // what programs see of the device
+  std::string shown_name = "hnic0";  // in a view
+  std::string port;                  // "udp" or devargs; empty: the virtual wire
+  bool prefix_given = true;          // else the prefix is the interface's
+  bool mac_given = false;            // else an Ethernet port keeps its own
+  bool has_lid = false;              // made of the address
   impair::Spec rx, tx;
 };
 

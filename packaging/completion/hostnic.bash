@@ -16,6 +16,10 @@ _hostnic_value() {
     --segmentation) COMPREPLY=($(compgen -W "auto off" -- "$cur")) ;;
     --port) COMPREPLY=($(compgen -W "udp af_packet wire" -- "$cur")) ;;
     --lid) COMPREPLY=($(compgen -W "none from-address" -- "$cur")) ;;
+    --like)
+      COMPREPLY=($(compgen -W "$("${words[0]/%hostnicd/hostnic}" like 2>/dev/null | cut -d' ' -f1)" -- "$cur"))
+      _filedir toml
+      ;;
     --seed) COMPREPLY=($(compgen -W "random" -- "$cur")) ;;
     --socket-mode) COMPREPLY=($(compgen -W "0600 0660 0666" -- "$cur")) ;;
     --socket-group) COMPREPLY=($(compgen -g -- "$cur")) ;;
@@ -86,7 +90,7 @@ _hostnic() {
   local i subcommand="" subcommand_at=0
   for ((i = 1; i < cword; i++)); do
     case ${words[i]} in
-      lab | run | on | ctl | capture | report | explain | doctor | top | trace | fault | check | simulate | metrics | errors | devices)
+      lab | run | on | ctl | capture | report | explain | doctor | top | trace | fault | check | simulate | metrics | errors | devices | like)
         subcommand=${words[i]}
         subcommand_at=$i
         break
@@ -103,11 +107,11 @@ _hostnic() {
   local options="-h --help"
   case $subcommand in
     "")
-      COMPREPLY=($(compgen -W "lab run on ctl capture report explain doctor top trace fault check simulate metrics errors devices -h --help --version" -- "$cur"))
+      COMPREPLY=($(compgen -W "lab run on ctl capture report explain doctor top trace fault check simulate metrics errors devices like -h --help --version" -- "$cur"))
       return
       ;;
     lab)
-      options+=" --nics --mtu --loss --impair --seed --ordering --timescale --config --nic --idle --segmentation --lid"
+      options+=" --nics --mtu --loss --impair --seed --ordering --timescale --config --nic --idle --segmentation --lid --like"
       options+=" --hosts --port --addresses --lcores --socket-mode --socket-group --commands --keep-log -q --quiet -v --verbose"
       options+=" --capture --report --trace-points --summary --fault --check --seeds --require-rdma --"
       ;;
@@ -133,6 +137,13 @@ _hostnic() {
       [[ $cur != -* ]] && _filedir pcapng && return
       ;;
     devices) options+=" --socket" ;;
+    like)
+      if [[ $cur != -* ]]; then
+        COMPREPLY=($(compgen -W "$("${words[0]}" like 2>/dev/null | cut -d' ' -f1)" -- "$cur"))
+        _filedir toml
+        return
+      fi
+      ;;
     capture)
       options+=" --socket -w --write -c --count --seconds --snaplen --last --dump --buffer"
       [[ $cur != -* ]] && COMPREPLY=($(compgen -W "all qp peer opcode verdict $(_hostnic_devices "${words[0]}")" -- "$cur")) && return
@@ -152,7 +163,7 @@ _hostnicd() {
   _init_completion -n = || return
   _hostnic_value && return
   local options="-h --help --version --config --nics --nic --socket --socket-mode --socket-group"
-  options+=" --mtu --impair --loss --seed --ordering --timescale --idle --segmentation --lid --idle-us --lcores"
+  options+=" --mtu --impair --loss --seed --ordering --timescale --idle --segmentation --lid --like --idle-us --lcores"
   options+=" --addresses --sysfs --view --commands --ready-fd --no-prompt --"
   COMPREPLY=($(compgen -W "$options" -- "$cur"))
 } && complete -F _hostnicd hostnicd

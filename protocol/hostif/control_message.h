@@ -11,6 +11,7 @@
 #include "protocol/gid.h"
 #include "protocol/hostif/cm_message.h"
 #include "protocol/hostif/descriptors.h"
+#include "protocol/hostif/device_offer.h"
 #include "protocol/hostif/memory_region.h"
 #include "protocol/hostif/segment.h"
 #include "protocol/hostif/version.h"
@@ -106,6 +107,7 @@ struct DeviceInfo {
   uint32_t gid_count;         // entries of `gids` that are there
   uint32_t gid_table_length;  // what the device says that it has
   uint32_t timescale;         // timeouts pass so many times as fast: 1, or up to kMostTimescale
+  DeviceOffer offer;
   GidEntry gids[kMaxGids];
   char port[96];  // devargs, for people
 };

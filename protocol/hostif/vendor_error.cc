@@ -57,6 +57,9 @@ constexpr VendorErrorInfo kErrors[] = {
     {VendorError::kPathMtu, "IBV_WC_RETRY_EXC_ERR",
      "packets of the path MTU no longer fit the port, whose MTU was lowered",
      "raise the interface's MTU again, or connect anew", "RETRY_EXC_ERR, vendor_err 0x81 (mlx5)"},
+    {VendorError::kNotDone, "IBV_WC_LOC_QP_OP_ERR",
+     "the device takes the operation and does not do it: its personality says so",
+     "--like: docs/personalities.md", "LOC_QP_OP_ERR, vendor_err 3 (bnxt_re)"},
 };
 
 constexpr const char* kStatuses[] = {"success",

@@ -24,6 +24,7 @@ enum class VendorError : uint32_t {
   kQpModifiedToError = 11,
   kAddressDomain = 12,
   kPathMtu = 13,
+  kNotDone = 14,
 };
 
 struct VendorErrorInfo {

@@ -15,14 +15,14 @@ TOP = Path(__file__).resolve().parents[2]
 MANUALS = TOP / "packaging" / "man"
 COMPLETION = TOP / "packaging" / "completion" / "hostnic.bash"
 SUBCOMMANDS = ("lab", "run", "on", "ctl", "capture", "report", "explain", "doctor", "top", "trace", "fault", "check",
-               "simulate", "metrics", "errors", "devices")
+               "simulate", "metrics", "errors", "devices", "like")
 HELP_OPTION = re.compile(r"^  ((?:-\w,)?--?[\w-]+)", re.MULTILINE)
 # As config/*_keys.cc and the files of dataplane/daemon/control/commands declare them.
 KEY_TABLE = re.compile(r"std::array<Key<(\w+)>.*?\n\}\};", re.DOTALL)
 KEY = re.compile(r'^    \{"(\w+)", k', re.MULTILINE)
 COMMAND = re.compile(r'const PromptCommand \w+ = \{\s*command_info\("([a-z ]+)"\)')
 KEY_SECTIONS = {"HostnicdConfig": "The table [hostnicd]", "Limits": "The table [hostnicd.limits]",
-                "NicDraft": "The tables [[nic]]"}
+                "NicDraft": "The tables [[nic]]", "Personality": "The table [personality]"}
 # What bash-completion would bring: the words as they were typed, and nothing for files and commands.
 COMPLETE = r"""
 _init_completion() { words=("${COMP_WORDS[@]}"); cword=$COMP_CWORD; cur=${words[cword]}; prev=${words[cword-1]}; }

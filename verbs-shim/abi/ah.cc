@@ -36,7 +36,7 @@ ibv_ah* create(ibv_pd* pd, const ibv_ah_attr& attr) {
   if (!is_live(Kind::kPd, pd)) return fail_null(ENOENT);
   ah->owner = object_of(pd)->owner;
   if (is_unusable(*ah->owner)) return fail_null(EIO);
-  if (ah->owner->ahs == kMaxAhs) return fail_null(ENOMEM);
+  if (ah->owner->ahs == offer_of(*ah->owner).max_ahs) return fail_null(ENOMEM);
   ++ah->owner->ahs;
   ++object_of(pd)->users;
   add_object(Kind::kAh, ah.get(), *ah);

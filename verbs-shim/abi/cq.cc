@@ -29,7 +29,9 @@ PdObject* parent_domain_of(const ibv_cq_init_attr_ex& attr) {
 
 // Returns 0, or why the queue can't be created.
 int check(ContextObject& context, const ibv_cq_init_attr_ex& attr) {
-  if (attr.cqe == 0 || attr.cqe > kMaxCqe) return refuse({Reason::kCqEntries, attr.cqe, kMaxCqe});
+  const DeviceOffer& offer = offer_of(context);
+  if (attr.cqe == 0 || attr.cqe > offer.max_cqe)
+    return refuse({Reason::kCqEntries, attr.cqe, offer.max_cqe});
   if (attr.comp_vector >= static_cast<uint32_t>(kCompletionVectors))
     return refuse({Reason::kCompletionVector, attr.comp_vector, kCompletionVectors});
   if (attr.channel != nullptr && !is_live_in(Kind::kChannel, attr.channel, &context))
@@ -40,7 +42,7 @@ int check(ContextObject& context, const ibv_cq_init_attr_ex& attr) {
       return EINVAL;  // the parent domain is a plain
                       // protection domain
   }
-  if (context.cqs == kMaxCqs) return ENOMEM;
+  if (context.cqs == offer.max_cqs) return ENOMEM;
   return is_unusable(context) ? EIO : 0;
 }
 
@@ -171,9 +173,8 @@ using namespace hostnic::abi;
     return real.foreign(context, cqe, cq_context, channel, comp_vector);
   }
   if (cqe <= 0) {
-    return fail_null(
-        refuse_call("ibv_create_cq", 0,
-                    {Reason::kCqEntries, static_cast<uint32_t>(std::max(cqe, 0)), kMaxCqe}));
+    return fail_null(refuse_call("ibv_create_cq", 0,
+                                 {Reason::kCqEntries, 0, offer_of(*object_of(context)).max_cqe}));
   }
   ibv_cq_init_attr_ex attr{};
   attr.cqe = static_cast<uint32_t>(cqe);
@@ -195,11 +196,12 @@ HOSTNIC_VERB int ibv_resize_cq(ibv_cq* cq, int cqe) {
   static constinit RealVerb<int(ibv_cq*, int)> real("ibv_resize_cq", "IBVERBS_1.1");
   if (!is_ours(Kind::kCq, cq)) return real.foreign(cq, cqe);
   if (int error = check_handle(Kind::kCq, cq)) return fail(error);
-  if (cqe <= 0 || static_cast<uint32_t>(cqe) > kMaxCqe) {
-    return refuse_call("ibv_resize_cq", 0,
-                       {Reason::kCqEntries, static_cast<uint32_t>(std::max(cqe, 0)), kMaxCqe});
-  }
   CqObject* object = object_of(cq);
+  const uint32_t most = offer_of(*object->owner).max_cqe;
+  if (cqe <= 0 || static_cast<uint32_t>(cqe) > most) {
+    return refuse_call("ibv_resize_cq", 0,
+                       {Reason::kCqEntries, static_cast<uint32_t>(std::max(cqe, 0)), most});
+  }
   if (is_unusable(*object->owner)) return fail(EIO);
   try {
     const int error = object->owner->driver->resize_cq(*object->cq, static_cast<uint32_t>(cqe));

@@ -6,6 +6,7 @@
 #include "verbs-shim/abi/convert.h"
 #include "verbs-shim/abi/cq.h"
 #include "verbs-shim/abi/registry.h"
+#include "verbs-shim/base/refusal.h"
 
 namespace hostnic::abi {
 namespace {
@@ -100,7 +101,16 @@ void install(CqObject& cq) {
 ibv_cq_ex* create_cq_ex(ibv_context* context, ibv_cq_init_attr_ex* attr) {
   const CancellationOff cancellation_off;
   if (!is_ours(Kind::kContext, context)) return fail_null(EINVAL);
-  if (attr->wc_flags & ~kSupportedWcFlags) return fail_null(EOPNOTSUPP);
+  const DeviceOffer& offer = offer_of(*object_of(context));
+  if (offer.lacks(kMissingExtendedCq)) {
+    return fail_null(
+        refuse_call("ibv_create_cq_ex", 0,
+                    {.reason = Reason::kNotOffered,
+                     .text = "the device has ibv_create_cq alone, no extended queues"}));
+  }
+  const uint64_t supported =
+      offer.lacks(kMissingTimestamps) ? uint64_t{IBV_WC_STANDARD_FLAGS} : kSupportedWcFlags;
+  if (attr->wc_flags & ~supported) return fail_null(EOPNOTSUPP);
   constexpr uint32_t kKnown = IBV_CQ_INIT_ATTR_MASK_FLAGS | IBV_CQ_INIT_ATTR_MASK_PD;
   if (attr->comp_mask & ~kKnown) return fail_null(EOPNOTSUPP);
   const uint32_t flags = attr->comp_mask & IBV_CQ_INIT_ATTR_MASK_FLAGS ? attr->flags : 0;

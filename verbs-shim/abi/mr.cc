@@ -27,6 +27,9 @@ int check_and_register(const PdObject& pd, void* address, size_t length, uint64_
                        runtime::MemoryRegistration& out) {
   uint32_t flags = 0;
   if (int error = to_region_access(access, flags)) return error;
+  if ((flags & kAccessOnDemand) && offer_of(*pd.owner).lacks(kMissingOnDemand))
+    return refuse({.reason = Reason::kNotOffered,
+                   .text = "IBV_ACCESS_ON_DEMAND: the device has no on-demand paging (odp_caps)"});
   if ((flags & kAccessOnDemand) && address == nullptr && length == SIZE_MAX) {
     refuse({.reason = Reason::kMemory,
             .text = "on-demand regions need bounds: the whole address space is not supported"});

@@ -51,6 +51,10 @@ ibv_mw* create(ibv_pd* pd, ibv_mw_type type) {
 ibv_mw* alloc_mw(ibv_pd* pd, ibv_mw_type type) {
   const CancellationOff cancellation_off;
   const uint32_t number = number_in(type);
+  if (is_ours(Kind::kPd, pd) && offer_of(*object_of(pd)->owner).lacks(kMissingWindows))
+    return fail_null(refuse_call(
+        "ibv_alloc_mw", 0,
+        {.reason = Reason::kNotOffered, .text = "the device has no memory windows (max_mw is 0)"}));
   if (number != IBV_MW_TYPE_1 && number != IBV_MW_TYPE_2)
     return fail_null(refuse_call("ibv_alloc_mw", 0, {Reason::kWindowType, number}));
   {

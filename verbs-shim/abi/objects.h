@@ -145,6 +145,11 @@ inline bool is_unusable(const ContextObject& context) {
   return context.abandoned || !context.driver->alive();
 }
 
+// What the device offers.
+inline const DeviceOffer& offer_of(const ContextObject& context) {
+  return context.driver->device().offer;
+}
+
 inline ContextObject* object_of(ibv_context* context) {
   return static_cast<ContextObject*>(verbs_get_ctx(context));
 }

@@ -21,7 +21,7 @@ ibv_pd* create(ibv_context* context) {
   pd->handle = static_cast<uint32_t>(pd->id);
   ObjectLock lock = lock_objects();
   if (is_unusable(*pd->owner)) return fail_null(EIO);
-  if (pd->owner->pds == kMaxPds) return fail_null(ENOMEM);
+  if (pd->owner->pds == offer_of(*pd->owner).max_pds) return fail_null(ENOMEM);
   ++pd->owner->pds;
   add_object(Kind::kPd, pd.get(), *pd);
   return pd.release();
@@ -36,7 +36,7 @@ int check(const ContextObject& context, const ibv_parent_domain_init_attr& attr)
   if (!is_live_in(Kind::kPd, attr.pd, &context)) return ENOENT;
   if (attr.td != nullptr && !is_live_in(Kind::kTd, attr.td, &context)) return ENOENT;
   if (is_unusable(context)) return EIO;
-  return context.pds == kMaxPds ? ENOMEM : 0;
+  return context.pds == offer_of(context).max_pds ? ENOMEM : 0;
 }
 
 ibv_pd* extend(ContextObject& context, const ibv_parent_domain_init_attr& attr) {

@@ -20,7 +20,13 @@ namespace {
 
 // Returns 0, or why there can't be such a queue pair. [registry]
 int check(ContextObject& context, ibv_pd* pd, const ibv_qp_init_attr_ex& attr) {
-  if (!qp_type(attr.qp_type)) return refuse({Reason::kQpType, number_in(attr.qp_type)});
+  const DeviceOffer& offer = offer_of(context);
+  const auto type = qp_type(attr.qp_type);
+  if (!type) return refuse({Reason::kQpType, number_in(attr.qp_type)});
+  if (type == QpType::kUc && offer.lacks(kMissingUc))
+    return refuse({.reason = Reason::kNotOffered, .text = "the device has no UC queue pairs"});
+  if (type == QpType::kUd && offer.lacks(kMissingUd))
+    return refuse({.reason = Reason::kNotOffered, .text = "the device has no UD queue pairs"});
   const auto foreign = [](const char* object) {
     return refuse({.reason = Reason::kNotOfDevice, .text = object});
   };
@@ -30,18 +36,20 @@ int check(ContextObject& context, ibv_pd* pd, const ibv_qp_init_attr_ex& attr) {
     if (!is_live_in(Kind::kCq, cq, &context)) return foreign(name);
   }
   const ibv_qp_cap& cap = attr.cap;
-  if (cap.max_send_wr > kMaxQpWr) return refuse({Reason::kMaxSendWr, cap.max_send_wr, kMaxQpWr});
-  if (cap.max_send_sge > kMaxSge) return refuse({Reason::kMaxSendSge, cap.max_send_sge, kMaxSge});
+  if (cap.max_send_wr > offer.max_qp_wr)
+    return refuse({Reason::kMaxSendWr, cap.max_send_wr, offer.max_qp_wr});
+  if (cap.max_send_sge > offer.max_sge)
+    return refuse({Reason::kMaxSendSge, cap.max_send_sge, offer.max_sge});
   if (attr.srq != nullptr) {  // with a shared queue the limits for receives don't matter (man
                               // ibv_create_qp)
     if (!is_live_in(Kind::kSrq, attr.srq, &context)) return foreign("srq");
-  } else if (cap.max_recv_wr > kMaxQpWr) {
-    return refuse({Reason::kMaxRecvWr, cap.max_recv_wr, kMaxQpWr});
-  } else if (cap.max_recv_sge > kMaxSge) {
-    return refuse({Reason::kMaxRecvSge, cap.max_recv_sge, kMaxSge});
+  } else if (cap.max_recv_wr > offer.max_qp_wr) {
+    return refuse({Reason::kMaxRecvWr, cap.max_recv_wr, offer.max_qp_wr});
+  } else if (cap.max_recv_sge > offer.max_sge) {
+    return refuse({Reason::kMaxRecvSge, cap.max_recv_sge, offer.max_sge});
   }
-  if (cap.max_inline_data > kMaxInlineBytes)
-    return refuse({Reason::kMaxInline, cap.max_inline_data, kMaxInlineBytes});
+  if (cap.max_inline_data > offer.max_inline_bytes)
+    return refuse({Reason::kMaxInline, cap.max_inline_data, offer.max_inline_bytes});
   return is_unusable(context) ? EIO : 0;
 }
 
@@ -88,6 +96,8 @@ QpObject* create_with_users(ContextObject& context, ibv_pd* pd, const ibv_qp_ini
   init.srq = attr.srq != nullptr ? object_of(attr.srq)->srq : nullptr;
   init.caps = to_qp_caps(attr.cap);
   init.signal_all = qp->signal_all;
+  init.max_message_bytes = offer_of(context).max_message_bytes;
+  init.fails_send_with_inv = offer_of(context).fails_send_with_inv != 0;
   init.user = qp.get();
   init.read_by_posts = {qp.get(), &qp->qp};
   auto created = context.driver->driver().create_qp(init);
@@ -168,7 +178,15 @@ ibv_qp* create_qp_ex(ibv_context* context, ibv_qp_init_attr_ex* attr) {
                     {.reason = Reason::kNotOffered, .text = "create_flags: there are none here"}));
   }
   const bool with_ops = attr->comp_mask & IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
-  const uint64_t ops = send_ops_of(qp_type(attr->qp_type).value_or(QpType::kRc));
+  const DeviceOffer& offer = offer_of(*object_of(context));
+  if (with_ops && offer.lacks(kMissingSendOps)) {
+    return fail_null(refuse_call("ibv_create_qp_ex", 0,
+                                 {.reason = Reason::kNotOffered,
+                                  .text = "send_ops_flags: the device has ibv_post_send alone"}));
+  }
+  uint64_t ops = send_ops_of(qp_type(attr->qp_type).value_or(QpType::kRc));
+  if (offer.lacks(kMissingWindows))
+    ops &= ~(uint64_t{IBV_QP_EX_WITH_BIND_MW} | uint64_t{IBV_QP_EX_WITH_LOCAL_INV});
   if (with_ops && (attr->send_ops_flags & ~ops)) {
     return fail_null(
         refuse_call("ibv_create_qp_ex", 0,

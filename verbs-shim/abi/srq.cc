@@ -17,10 +17,15 @@ namespace {
 int reserve(ContextObject& context, ibv_pd* pd, const ibv_srq_attr& attr) {
   ObjectLock lock = lock_objects();
   if (!is_live(Kind::kPd, pd)) return ENOENT;
-  if (attr.max_wr == 0 || attr.max_wr > kMaxSrqWr)
-    return refuse({Reason::kSharedWr, attr.max_wr, kMaxSrqWr});
-  if (attr.max_sge > kMaxSge) return refuse({Reason::kSharedSge, attr.max_sge, kMaxSge});
-  if (context.srqs == kMaxSrqs) return ENOMEM;
+  const DeviceOffer& offer = offer_of(context);
+  if (offer.lacks(kMissingSrq))
+    return refuse({.reason = Reason::kNotOffered,
+                   .text = "the device has no shared receive queues (max_srq is 0)"});
+  if (attr.max_wr == 0 || attr.max_wr > offer.max_srq_wr)
+    return refuse({Reason::kSharedWr, attr.max_wr, offer.max_srq_wr});
+  if (attr.max_sge > offer.max_srq_sge)
+    return refuse({Reason::kSharedSge, attr.max_sge, offer.max_srq_sge});
+  if (context.srqs == offer.max_srqs) return ENOMEM;
   if (is_unusable(context)) return EIO;
   ++object_of(pd)->users;
   ++context.srqs;

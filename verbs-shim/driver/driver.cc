@@ -251,7 +251,7 @@ int DriverCore::modify(Qp& qp, const QpAttr& wanted, uint32_t mask) {
   if (const int error = check_transition(qp.init.type, qp.state, wanted, mask); error != 0)
     return error;
   const DeviceLimits limits{.mtu_bytes = settings().mtu_bytes,
-                            .max_rd_atomic = kReadDestinationEntries};
+                            .max_rd_atomic = settings().max_rd_atomic};
   if ((mask & kQpMaxQpRdAtomic) != 0 && wanted.max_rd_atomic > limits.max_rd_atomic)
     return refuse({Reason::kMaxRdAtomic, wanted.max_rd_atomic, limits.max_rd_atomic});
   if ((mask & kQpMaxDestRdAtomic) != 0 && wanted.max_dest_rd_atomic > limits.max_rd_atomic)

@@ -70,6 +70,7 @@ class NicLink {
 
 struct DriverSettings {
   uint32_t max_qps = 16384;
+  uint32_t max_rd_atomic = kReadDestinationEntries;  // of a queue pair, READs and atomics
   uint32_t mtu_bytes = 4096;
   uint32_t window = 1024;  // PSNs in flight per QP at most; the peer's window bounds it too
   wire::Policy policy = wire::Policy::kSelective;
@@ -111,7 +112,9 @@ struct QpInit {
   Srq* srq = nullptr;  // if set, the caps for receives are without meaning
   QpCaps caps;
   bool signal_all = false;
-  void* user = nullptr;  // the ABI layer's object, for events
+  uint32_t max_message_bytes = kMaxMessageBytes;
+  bool fails_send_with_inv = false;  // SEND_WITH_INV is taken, and fails in its turn
+  void* user = nullptr;              // the ABI layer's object, for events
   // The addresses in that object that each post reads, or null: prefetched before the queue pair is
   // likely to be posted to.
   std::array<const void*, 2> read_by_posts{};

@@ -7,7 +7,6 @@
 #include <cstring>
 #include <utility>
 
-#include "protocol/message_limits.h"
 #include "verbs-shim/base/explanation.h"
 #include "verbs-shim/base/refusal.h"
 
@@ -63,7 +62,8 @@ int Qp::post_send(const SendRequest& request, TimeNs now_ns) {
     return refuse({Reason::kSges, request.sges.size(), init.caps.max_send_sge});
   uint64_t length = 0;
   for (const Sge& sge : request.sges) length += sge.length_bytes;
-  if (length > kMaxMessageBytes) return refuse({Reason::kMessageBytes, length, kMaxMessageBytes});
+  if (length > init.max_message_bytes)
+    return refuse({Reason::kMessageBytes, length, init.max_message_bytes});
   if (request.inline_data) {
     if (is_read_or_atomic(request.op)) return refuse({Reason::kInlineRead});
     if (length > init.caps.max_inline_bytes)

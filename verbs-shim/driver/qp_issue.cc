@@ -24,6 +24,7 @@ Qp::Issue Qp::issue_chunk(R& requester, TimeNs now_ns) {
   const uint32_t room = requester.room(*this);
   if (is_unsendable(w)) {
     fail_unsendable(index);
+    if (is_reliable()) host.raise(AsyncEvent::kQpReqErr, this, nullptr);
     return Issue::kWaits;
   }
   if (room == 0 || (!w.started && !requester.may_start(*this, w))) return Issue::kWaits;
@@ -84,7 +85,7 @@ void Qp::issue_ready(TimeNs now_ns) {
   const bool all = requester_.with([&](auto& requester) { return issue_with(requester, now_ns); });
   if (!all) host.want_issue(*this);
   // A request that can't be issued at all has failed; nobody will report it.
-  if (failed_ && !is_reliable() && head_ == failed_index_) complete();
+  if (failed_ && head_ == failed_index_) complete();
 }
 
 // Issues a bind or an invalidation, which takes no PSN. It starts when all before it is complete,

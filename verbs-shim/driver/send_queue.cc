@@ -27,7 +27,9 @@ SendQueue::SendQueue(QpHost& qp_host, const QpInit& qp_init, uint32_t index, uin
       recv_offset(recv),
       recv_completion_offset(recv_completion),
       read_destination_offset(read_destinations),
-      host(qp_host) {
+      host(qp_host),
+      has_unsendable_(init.type == QpType::kUd ||
+                      (init.type == QpType::kRc && init.fails_send_with_inv)) {
   const uint32_t slots = std::bit_ceil(std::max(init.caps.max_send_wr, 1u));
   wqes_.allocate(slots);
   wqe_mask_ = slots - 1;
@@ -44,7 +46,9 @@ uint32_t SendQueue::chunk_packets(uint64_t queued_limit_bytes, uint32_t window_p
 
 // Finds a request by binary search: requests in [head, issue] cover PSNs in order.
 void SendQueue::fail_unsendable(uint32_t index) {
-  if (wqe(index).ud.other_domain) {
+  if (is_reliable()) {
+    fail(index, WcStatus::kLocQpOpErr, VendorError::kNotDone);
+  } else if (wqe(index).ud.other_domain) {
     fail(index, WcStatus::kLocQpOpErr, VendorError::kAddressDomain);
   } else {
     fail(index, WcStatus::kLocLenErr, VendorError::kLocalLength);

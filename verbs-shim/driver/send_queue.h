@@ -110,9 +110,12 @@ class SendQueue {
     return bytes <= attr.path_mtu_bytes ? 1 : ((bytes - 1) >> mtu_shift()) + 1;
   }
   // Whether a request fails in its turn (man ibv_post_send): a datagram must be one packet, and its
-  // address handle must belong to the queue pair's protection domain.
+  // address handle must belong to the queue pair's protection domain. A device can be one that does
+  // not do what it takes.
   bool is_unsendable(const Wqe& w) const {
-    return init.type == QpType::kUd && (w.length_bytes > attr.path_mtu_bytes || w.ud.other_domain);
+    if (!has_unsendable_) return false;
+    if (init.type != QpType::kUd) return w.op == SendOp::kSendInv;
+    return w.length_bytes > attr.path_mtu_bytes || w.ud.other_domain;
   }
   // Whether a request has packets that may be sent, as far as its kind goes.
   bool has_packets(const Wqe& w) const { return !is_unsendable(w) && !is_local(w.op); }
@@ -173,6 +176,7 @@ class SendQueue {
   bool failed_ = false;  // a request has failed; see failed_index_
 
  private:
+  const bool has_unsendable_;  // requests can be unsendable
   // Some of a request's PSNs, and the bytes that they carry.
   struct Range {
     uint32_t first;

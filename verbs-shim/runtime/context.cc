@@ -156,6 +156,7 @@ Expected<void, ContextError> Context::map_segment(std::vector<UniqueFd> fds,
   p.header = reinterpret_cast<SegmentHeader*>(p.segment.base());
   DriverSettings settings;
   settings.max_qps = device_.max_qps;
+  settings.max_rd_atomic = device_.offer.max_qp_rd_atom;
   settings.mtu_bytes = device_.mtu_bytes;
   settings.window = device_.window;
   settings.policy = wire::Policy{static_cast<uint8_t>(device_.policy)};

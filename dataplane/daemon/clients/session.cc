@@ -355,8 +355,9 @@ void ClientSession::tell_port_state() {
   };
   if (unit_->network != nullptr) {
     tell(header.mtu_bytes, unit_->network->ib_mtu_bytes());
-    tell(header.address_changes, unit_->network->address_changes());
   }
+  const uint32_t changes = unit_->network == nullptr ? 0 : unit_->network->address_changes();
+  tell(header.address_changes, changes + unit_->gids->moves());
   if (daemon_.port_up(*unit_) != port_is_up(port_changes_)) ++port_changes_;
   tell(header.port_changes, port_changes_);
   if (news) channel_->wake_driver();

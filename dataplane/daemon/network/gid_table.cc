@@ -3,13 +3,20 @@
 
 #include <algorithm>
 #include <cstring>
+#include <numeric>
+#include <utility>
 
 namespace hostnic {
 namespace {
 
+// Whether each address is there as RoCEv1 and as RoCEv2.
+bool has_both_types(config::Gids layout) {
+  return layout == config::Gids::kMlx5 || layout == config::Gids::kLinkLocal;
+}
+
 size_t places_of(config::Gids layout) {
   if (layout == config::Gids::kOne) return 1;
-  return layout == config::Gids::kMlx5 ? kMaxGids / 2 : kMaxGids;
+  return has_both_types(layout) ? kMaxGids / 2 : kMaxGids;
 }
 
 }  // namespace
@@ -23,9 +30,13 @@ Gid link_local_of(const wire::MacAddress& mac) {
   return gid;
 }
 
+bool begins_with_link_local(config::Gids layout) {
+  return has_both_types(layout) || layout == config::Gids::kRxe;
+}
+
 GidTable::GidTable(config::Gids layout, const Gid& own, Ipv4Address number)
     : layout_(layout),
-      begins_with_second_(layout == config::Gids::kMlx5 && !is_link_local(own)),
+      begins_with_second_(begins_with_link_local(layout) && !is_link_local(own)),
       places_(places_of(layout)) {
   places_[0] = {.address = own, .number = number, .used = true, .there = true};
   publish();
@@ -96,14 +107,27 @@ std::vector<Ipv4Address> GidTable::more_numbers() const {
   return numbers;
 }
 
+std::vector<size_t> GidTable::order() const {
+  std::vector<size_t> order(places_.size());
+  std::iota(order.begin(), order.end(), size_t{0});
+  if (begins_with_second_) std::swap(order[0], order[1]);
+  const size_t first = begins_with_second_ ? 1 : 0;
+  std::swap(order[first], order[first + moves() % (order.size() - first)]);
+  return order;
+}
+
+void GidTable::move() { moves_.fetch_add(1, std::memory_order_relaxed); }
+
 std::vector<GidEntry> GidTable::entries(const wire::MacAddress& mac) const {
   const std::lock_guard lock(mutex_);
+  const std::vector<size_t> order = this->order();
   size_t places = begins_with_second_ ? 2 : 1;
-  for (size_t i = places; i < shown_.size(); ++i)
-    if (shown_[i].used) places = i + 1;
+  for (size_t i = places; i < order.size(); ++i)
+    if (shown_[order[i]].used) places = i + 1;
+  if (layout_ == config::Gids::kLinkLocal) places = 1;
   std::vector<GidEntry> table;
   for (size_t i = 0; i < places; ++i) {
-    const size_t source = begins_with_second_ && i < 2 ? 1 - i : i;
+    const size_t source = order[i];
     const Place& place = shown_[source];
     GidEntry entry{.gid = {},
                    .type = GidType::kRoceV2,
@@ -114,7 +138,7 @@ std::vector<GidEntry> GidTable::entries(const wire::MacAddress& mac) const {
                         : kept(source) && !place.used ? link_local_of(mac)
                                                       : Gid{};
     memcpy(entry.gid, address.data(), address.size());
-    if (layout_ == config::Gids::kMlx5) {
+    if (has_both_types(layout_)) {
       entry.type = GidType::kRoceV1;
       table.push_back(entry);
       entry.type = GidType::kRoceV2;

@@ -9,6 +9,8 @@
 // The control thread; entries() is for any thread and shows what was last published.
 #pragma once
 
+#include <atomic>
+#include <cstddef>
 #include <cstdint>
 #include <mutex>
 #include <optional>
@@ -24,6 +26,9 @@ namespace hostnic {
 // The link-local address that an interface with this MAC address makes for itself (RFC 4291).
 Gid link_local_of(const wire::MacAddress& mac);
 
+// Whether a table of this layout begins with the link-local address.
+bool begins_with_link_local(config::Gids layout);
+
 class GidTable {
  public:
   // `own` is the NIC's own address, which is always there; `number` is how the NIC knows it.
@@ -37,6 +42,10 @@ class GidTable {
   void remove(const Gid& address);
   // Shows the table as it is now.
   void publish();
+  // Shows the NIC's own address at another index from now on, and nothing, or another address,
+  // where it was: the next free entries after a port was down, as adapters' drivers take them.
+  void move();
+  uint32_t moves() const { return moves_.load(std::memory_order_relaxed); }  // [any thread]
 
   bool has(const Gid& address) const { return find(address) != nullptr; }
   // The number of an address that is there.
@@ -46,8 +55,8 @@ class GidTable {
   // For NicSettings::more_addresses: their numbers by place, 0 where none is there.
   std::vector<Ipv4Address> more_numbers() const;
 
-  // The entries, up to the last that has been used. The mlx5 driver's table begins with the
-  // link-local address: where the NIC has had none, `mac`'s is there, and can't be used.
+  // The entries, up to the last that has been used. Drivers' tables (mlx5, rxe, link-local) begin
+  // with the link-local address: where the NIC has had none, `mac`'s is there, and can't be used.
   std::vector<GidEntry> entries(const wire::MacAddress& mac) const;  // [any thread]
 
  private:
@@ -63,11 +72,14 @@ class GidTable {
   // Whether the place is kept for a link-local address.
   bool kept(size_t place) const { return place == 1 && begins_with_second_; }
   Place* place_for(const Gid& address);
+  // The places in the order in which the table shows them.
+  std::vector<size_t> order() const;
 
   const config::Gids layout_;
   const bool begins_with_second_;  // the table shows the second place before the first
   std::vector<Place> places_;      // the NIC's own first
   uint64_t gone_ = 0;
+  std::atomic<uint32_t> moves_{0};
   mutable std::mutex mutex_;
   std::vector<Place> shown_;  // under mutex_
 };

@@ -16,7 +16,7 @@ bool in_word(std::string_view text, size_t at) {
 }  // namespace
 
 DeviceInfo View::shown(DeviceInfo info) const {
-  snprintf(info.name, sizeof info.name, "%s", std::string(kShownName).c_str());
+  snprintf(info.name, sizeof info.name, "%s", shown_name.c_str());
   info.index = 0;
   if (!netdev.empty()) snprintf(info.netdev, sizeof info.netdev, "%s", netdev.c_str());
   return info;

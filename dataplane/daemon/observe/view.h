@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// A view: a further socket whose programs see one NIC alone, by the name hnic0, as if its host were
-// another machine (hostnic lab --hosts --port wire).
+// A view: a further socket whose programs see one NIC alone, by a name of its own (hnic0), as if
+// its host were another machine (hostnic lab --hosts --port wire).
 #pragma once
 
 #include <string>
@@ -15,14 +15,13 @@ struct View {
   std::string nic_name;
   std::string netdev;  // the interface that has its address; empty: none is known
   std::string socket_path;
+  std::string shown_name = "hnic0";
 
   // What a program is told of the NIC.
   DeviceInfo shown(DeviceInfo info) const;
-  // A command from there: hnic0 is the NIC that it sees.
-  std::string command(std::string_view text) const { return renamed(text, kShownName, nic_name); }
-  std::string answer(std::string_view text) const { return renamed(text, nic_name, kShownName); }
-
-  static constexpr std::string_view kShownName = "hnic0";
+  // A command from there, which names the NIC as it is shown.
+  std::string command(std::string_view text) const { return renamed(text, shown_name, nic_name); }
+  std::string answer(std::string_view text) const { return renamed(text, nic_name, shown_name); }
 
  private:
   // Replaces a word by another.

@@ -11,6 +11,7 @@
 
 #include "config/config.h"
 #include "config/network.h"
+#include "config/personality.h"
 #include "dataplane/daemon/ports/ethernet_port.h"
 #include "dataplane/daemon/ports/udp/udp_port.h"
 #include "dataplane/daemon/ports/wire_port.h"
@@ -37,6 +38,7 @@ struct RawOptions {
   std::string idle;
   std::string segmentation;
   std::string lid;
+  std::string like;
   uint64_t idle_us = 0;
   std::string lcores;
   std::string commands_file;
@@ -87,6 +89,9 @@ void declare_options(CLI::App& app, RawOptions& raw) {
       ->check(CLI::IsMember({"auto", "off"}));
   app.add_option("--lid", raw.lid, "LID of every port: none, as RoCE has it, or from-address")
       ->check(CLI::IsMember({"none", "from-address"}));
+  app.add_option("--like", raw.like,
+                 "personality of every NIC, by name or TOML file: what programs see of a device; "
+                 "`hostnic like` lists them");
   app.add_option("--idle-us", raw.idle_us, "microseconds without work before an lcore sleeps")
       ->check(CLI::Range(1, 1'000'000));
   app.add_option("--lcores", raw.lcores,
@@ -95,7 +100,7 @@ void declare_options(CLI::App& app, RawOptions& raw) {
                  "keep files of the NICs there, in infiniband/, as in /sys/class/infiniband");
   app.add_option("--view", raw.views,
                  "a further socket that shows one NIC alone, as hnic0: nic=NAME,socket=PATH"
-                 "[,netdev=INTERFACE]; repeatable")
+                 "[,netdev=INTERFACE][,name=NAME]; repeatable")
       ->expected(1)
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
       ->allow_extra_args(false);
@@ -164,14 +169,21 @@ Expected<std::vector<std::string>, std::string> nics_in_network(const std::strin
 
 Expected<config::Config, std::string> read_config(const RawOptions& raw) {
   config::Config config;
+  std::optional<config::Personality> personality;
+  if (!raw.like.empty()) {
+    auto found = config::find_personality(raw.like);
+    if (!found) return Error("--like: " + found.error().text());
+    personality = std::move(*found);
+  }
+  const config::Personality* const like = personality ? &*personality : nullptr;
   if (!raw.config_file.empty()) {
-    auto loaded = config::load_config_file(raw.config_file);
+    auto loaded = config::load_config_file(raw.config_file, like);
     if (!loaded) return Error(loaded.error().text());
     if (!loaded->nics.empty() && !raw.nics.empty())
       return Error(
           fmt::format("{} has NICs, and --nic gives others: use one of both", raw.config_file));
     config = std::move(*loaded);
-    if (config.nics.empty() && raw.nics.empty()) config.nics = config::default_nics(2);
+    if (config.nics.empty() && raw.nics.empty()) config.nics = config::default_nics(2, like);
   }
   if (!config.nics.empty()) return config;
   const size_t count = raw.nic_count == 0 ? 2 : raw.nic_count;
@@ -181,9 +193,9 @@ Expected<config::Config, std::string> read_config(const RawOptions& raw) {
     if (!made) return Error(made.error());
     nics = std::move(*made);
   }
-  if (nics.empty()) return config::default_config(count);
+  if (nics.empty()) return config::default_config(count, like);
   for (size_t i = 0; i < nics.size(); ++i) {
-    auto nic = config::parse_nic_option(nics[i], i);
+    auto nic = config::parse_nic_option(nics[i], i, like);
     if (!nic) return Error(nic.error().text());
     config.nics.push_back(std::move(*nic));
   }
@@ -231,6 +243,16 @@ void set_transports(const config::NicConfig& nic, NicSettings& settings) {
   add(nic.auto_peers, Transport::kAuto);
 }
 
+void set_offer(const config::NicConfig& nic, NicPlan& plan) {
+  if (nic.like) {
+    plan.offer = nic.like->offer;
+    plan.gid_moves = nic.like->gid_moves;
+    if (!nic.like->device_name.empty()) plan.shown_name = nic.like->device_name + "0";
+  }
+  if (nic.vendor_id != 0) plan.offer.vendor_id = nic.vendor_id;
+  if (nic.vendor_part_id != 0) plan.offer.vendor_part_id = nic.vendor_part_id;
+}
+
 NicPlan nic_plan(const config::NicConfig& nic, size_t index, const config::HostnicdConfig& common) {
   NicPlan plan;
   NicSettings& settings = plan.settings;
@@ -239,6 +261,7 @@ NicPlan nic_plan(const config::NicConfig& nic, size_t index, const config::Hostn
   plan.address = nic.ip;
   plan.zone = nic.zone;
   plan.gids = nic.gids;
+  set_offer(nic, plan);
   settings.prefix_length = nic.prefix_length;
   settings.gateway = nic.gateway.value_or(Ipv4Address{});
   settings.mac = nic.mac;
@@ -250,6 +273,8 @@ NicPlan nic_plan(const config::NicConfig& nic, size_t index, const config::Hostn
   settings.ordering = static_cast<Ordering>(nic.ordering);
   settings.max_qps = common.limits.max_qps;
   settings.nic_qps = total(common.limits.nic_qps, settings.max_qps, kMostQps);
+  if (nic.like && nic.like->max_qps != 0)
+    settings.max_qps = std::min(settings.max_qps, nic.like->max_qps);
   settings.random_seed = 0;
   settings.always_icrc = nic.icrc == config::Icrc::kAlways;
   settings.segmentation = nic.segmentation == config::Segmentation::kAuto;
@@ -366,18 +391,21 @@ Expected<void, std::string> check_ports(const RawOptions& raw, DaemonPlan& plan)
   return {};
 }
 
-// Parses --view: nic=NAME,socket=PATH,netdev=INTERFACE.
+// Parses --view: nic=NAME,socket=PATH,netdev=INTERFACE,name=NAME.
 Expected<View, std::string> parse_view(const std::string& text, const DaemonPlan& plan) {
   View view;
+  view.shown_name.clear();
   for (const std::string& item : CLI::detail::split(text, ',')) {
     const size_t equals = item.find('=');
     const std::string key = item.substr(0, equals);
     std::string* const value = key == "nic"      ? &view.nic_name
                                : key == "socket" ? &view.socket_path
                                : key == "netdev" ? &view.netdev
+                               : key == "name"   ? &view.shown_name
                                                  : nullptr;
     if (value == nullptr || equals == std::string::npos)
-      return Error(fmt::format("--view {}: \"{}\" is none of nic=, socket=, netdev=", text, item));
+      return Error(
+          fmt::format("--view {}: \"{}\" is none of nic=, socket=, netdev=, name=", text, item));
     *value = item.substr(equals + 1);
   }
   const auto nic = std::find_if(plan.nics.begin(), plan.nics.end(), [&](const NicPlan& each) {
@@ -389,6 +417,7 @@ Expected<View, std::string> parse_view(const std::string& text, const DaemonPlan
     return Error(fmt::format("--view {}: socket=PATH with 1 to {} bytes is needed", text,
                              config::kMaxSocketPathBytes));
   view.nic = static_cast<size_t>(nic - plan.nics.begin());
+  if (view.shown_name.empty()) view.shown_name = nic->shown_name;
   return view;
 }
 

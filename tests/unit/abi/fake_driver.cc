@@ -306,6 +306,7 @@ Expected<std::vector<DeviceInfo>, ContextError> list_devices() {
     info.max_qps = 1024;
     info.max_mrs = 4096;
     info.asks_for_hosts = i;
+    info.offer = fake::behaviour().offer;
     const uint8_t guid[8] = {0x02, 0, 0, 0xff, 0xfe, 0, 0, static_cast<uint8_t>(i + 1)};
     memcpy(&info.node_guid, guid, sizeof guid);
     snprintf(info.port, sizeof info.port, "net_ring%u", i);

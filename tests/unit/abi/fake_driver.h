@@ -24,6 +24,7 @@ struct Behaviour {
   int modify_error = 0;          // of modify_qp()
   int create_srq_error = 0;      // of create_srq()
   uint32_t send_slots_free = 0;  // 0: what the queue really has
+  DeviceOffer offer;             // of devices that are opened from now on
 };
 Behaviour& behaviour();
 

@@ -65,7 +65,7 @@ TEST_F(AbiSrq, HasWhatItWasCreatedWith) {
 
 TEST_F(AbiSrq, SizesAreChecked) {
   const std::pair<uint32_t, uint32_t> refused[] = {
-      {0, 1}, {abi::kMaxSrqWr + 1, 1}, {1, kMaxSge + 1}};
+      {0, 1}, {DeviceOffer{}.max_srq_wr + 1, 1}, {1, kMaxSge + 1}};
   for (const auto& [max_wr, max_sge] : refused) {
     EXPECT_EQ(create(max_wr, max_sge), nullptr);
     EXPECT_EQ(errno, EINVAL);

@@ -63,6 +63,21 @@ TEST(HostsPlan, OneHostnicdOnTheWireHasAllNicsAndOneSeed) {
   EXPECT_EQ(plan_of("2", "udp", {"--seed=random"}).common_arguments, (Words{"--seed=random"}));
 }
 
+TEST(HostsPlan, TheDeviceHasThePersonalitysNameOrTheKeys) {
+  EXPECT_EQ(plan_of("2").device_name, "hnic0");
+  EXPECT_EQ(plan_of("2", "udp", {"--like=mlx5"}).device_name, "mlx5_0");
+  EXPECT_EQ(plan_of("2", "wire", {"--nic=like=rxe"}).device_name, "rxe0");
+  EXPECT_EQ(plan_of("2", "udp", {"--like=no-srq"}).device_name, "hnic0");
+  HostsPlan plan = plan_of("2", "udp", {"--like=mlx5", "--nic=mtu=1024,name=roce0,gids=one"});
+  EXPECT_EQ(plan.device_name, "roce0");
+  EXPECT_EQ(plan.hosts[0].daemon_arguments[0],
+            "--nic=port=udp,ip=10.77.0.1/24,mtu=1024,gids=one,name=roce0");
+  EXPECT_EQ(plan.common_arguments, (Words{"--like=mlx5"}));
+  plan = plan_of("2", "wire", {"--nic=name=roce0"});
+  EXPECT_EQ(plan.device_name, "roce0");
+  EXPECT_EQ(plan.hosts[1].daemon_arguments[0], "--nic=port=wire,name=host2,ip=10.77.0.2/24");
+}
+
 TEST(HostsPlan, BadOnesGetOneLineThatNamesThem) {
   struct {
     LabOptions given;

@@ -55,6 +55,40 @@ TEST(GidTable, AsMlx5BeginsWithTheLinkLocalAddress) {
             (Lines{"v1 fe80::1 0", "v2 fe80::1 0", "v1 fd00::1 1", "v2 fd00::1 1"}));
 }
 
+TEST(GidTable, AsRxeBeginsWithTheLinkLocalAddressAndHasNoOtherType) {
+  EXPECT_EQ(lines(config::Gids::kRxe, gids({"10.0.0.1", "fe80::1", "fd00::1"})),
+            (Lines{"v2 fe80::1 1", "v2 10.0.0.1 0", "v2 fd00::1 2"}));
+  EXPECT_EQ(lines(config::Gids::kRxe, gids({"10.0.0.1"})),
+            (Lines{"v2 fe80::aff:fe00:1 -", "v2 10.0.0.1 0"}));
+}
+
+TEST(GidTable, OfLinkLocalAddressesAloneHidesTheOthers) {
+  EXPECT_EQ(lines(config::Gids::kLinkLocal, gids({"10.0.0.1", "fe80::1", "fd00::1"})),
+            (Lines{"v1 fe80::1 1", "v2 fe80::1 1"}));
+}
+
+// As https://github.com/NVIDIA/nccl/issues/1333 has it: 3, then 5.
+TEST(GidTable, TheOwnAddressMovesToTheNextFreeEntries) {
+  TableOf table(config::Gids::kMlx5, gids({"10.0.0.1", "fe80::1"}));
+  table.move();
+  EXPECT_EQ(table.moves(), 1u);
+  EXPECT_EQ(lines(table), (Lines{"v1 fe80::1 1", "v2 fe80::1 1", "v1 :: -", "v2 :: -",
+                                 "v1 10.0.0.1 0", "v2 10.0.0.1 0"}));
+  table.move();
+  EXPECT_EQ(lines(table)[7], "v2 10.0.0.1 0");
+  for (int i = 0; i < 5; ++i) table.move();
+  EXPECT_EQ(lines(table)[3], "v2 10.0.0.1 0") << "round and round";
+}
+
+TEST(GidTable, AnotherAddressIsThereWhereTheOwnOneWas) {
+  TableOf table(config::Gids::kAuto, gids({"10.0.0.1", "fd00::1"}));
+  table.move();
+  EXPECT_EQ(lines(table), (Lines{"v2 fd00::1 1", "v2 10.0.0.1 0"}));
+  TableOf one(config::Gids::kOne, gids({"10.0.0.1"}));
+  one.move();
+  EXPECT_EQ(lines(one), (Lines{"v2 10.0.0.1 0"}));
+}
+
 TEST(GidTable, AsMlx5HasIndex3WhereThereIsNoLinkLocalAddress) {
   EXPECT_EQ(
       lines(config::Gids::kMlx5, gids({"10.0.0.1"})),

@@ -143,6 +143,10 @@ TEST(Options, AViewShowsANicByAnotherName) {
   EXPECT_EQ(view.command("show counters hnic0 all"), "show counters host2 all");
   EXPECT_EQ(view.answer("host1 a 1\nhost2 a 2\nhost20 a 3\nhost2"),
             "host1 a 1\nhnic0 a 2\nhost20 a 3\nhnic0");
+  const DaemonPlan named =
+      plan_of({"--nics", "1", "--like", "mlx5", "--view", "nic=mlx5_0,socket=/tmp/s"});
+  EXPECT_EQ(named.views[0].shown_name, "mlx5_0");
+  EXPECT_EQ(plan_of({"--view", "nic=hnic1,socket=/tmp/s,name=roce0"}).views[0].shown_name, "roce0");
   expect_refusal({"--view", "nic=hnic5,socket=/tmp/s"}, "no NIC is named \"hnic5\"");
   expect_refusal({"--view", "nic=hnic0"}, "socket=PATH");
   expect_refusal({"--view", "hnic0"}, "is none of nic=, socket=, netdev=");
