@@ -64,7 +64,7 @@ TEST_F(Devices, ThePort) {
   EXPECT_EQ(attr.link_layer, IBV_LINK_LAYER_ETHERNET);
   EXPECT_GE(attr.gid_tbl_len, 1);
   EXPECT_EQ(attr.pkey_tbl_len, 1);
-  EXPECT_GE(attr.max_msg_sz, 1u << 30);
+  EXPECT_GE(attr.max_msg_sz, 1u << 23) << "1 GiB, or rdma_rxe's 8 MiB where it is like that";
   EXPECT_EQ(attr.lid, 0) << "RoCE";
 }
 

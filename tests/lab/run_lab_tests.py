@@ -26,6 +26,7 @@ from congestion_cases import congestion_cases  # noqa: E402
 from credit_cases import CREDIT, NETWORKS as CREDIT_NETWORKS, UNEQUAL, credit_cases, credit_is_ok, outside  # noqa: E402
 from hosts_cases import hosts_cases  # noqa: E402
 from huge_page_cases import huge_page_cases  # noqa: E402
+from like_cases import like_cases, like_hosts_cases
 from loading_cases import loading_cases  # noqa: E402
 from roce_cases import roce_cases  # noqa: E402
 from service_cases import service_cases  # noqa: E402
@@ -278,7 +279,7 @@ class Maker:
         atexit.register(shutil.rmtree, scratch, ignore_errors=True)
         self.cases += [*refused_cases(self.build, scratch), *reason_cases(self.build), *running_cases(self),
                        *debugger_cases(self, scratch), *user_cases(self, scratch), *sysfs_cases(self),
-                       *loading_cases(self, scratch),
+                       *loading_cases(self, scratch), *like_cases(self, scratch),
                        *auto_cases(self, scratch, verify_is_ok, says(r"rdma-ping-999: ")),
                        *huge_page_cases(self, scratch, self.write_bw, perftest_rows(ONE_SIZE))]
 
@@ -373,6 +374,7 @@ def main():
     if not options.list:
         maker.add_ordinary_user()
         maker.cases += hosts_cases(maker)
+        maker.cases += like_hosts_cases(maker)
         maker.cases += apart_cases(maker)
     cases = select(maker.cases, options)
     if options.list:
