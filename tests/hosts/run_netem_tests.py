@@ -8,25 +8,21 @@ In it: perftest's main rows and hostnic-verify between two network namespaces, a
 Without that kernel all cases are skipped."""
 
 import atexit
-import ctypes
 import fcntl
 import os
 import re
-import shlex
-import shutil
 import signal
 import struct
 import subprocess
 import sys
-import tempfile
-import threading
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
-sys.path[:0] = [str(HERE.parent / "lab"), str(HERE.parent / "interop")]
+sys.path[:0] = [str(HERE.parent / part) for part in ("lab", "interop", "support")]
 from harness import (  # noqa: E402
     TAIL_LINES, Case, Ports, pair, parse, require_programs, run_case, run_cases, select, verify_is_ok)
 from ground import SCRIPTS, peer_directory  # noqa: E402
+from guest import Guest, be_first_process, set_up_tree  # noqa: E402
 from run_hosts_tests import UDP, UDP6, VERIFY, Cable, CannotRun, ip, lossy_cases_over, run_over  # noqa: E402
 
 LOSS_PERCENT = 1
@@ -49,8 +45,6 @@ CONFORMANCE_NAMESPACE = "conformance"
 CONFORMANCE_LIMIT_S = 1200
 GUEST_MEMORY = "3G"
 GUEST_LIMIT_S = 4 * 3600
-BEGINS, ENDS = "--- in the guest", "--- the guest ends with status "
-POWER_OFF = 0x4321FEDC
 ADD_ENTROPY = 0x40085203  # RNDADDENTROPY
 IN_GUEST = "HOSTNIC_NETEM_GUEST"  # what its random numbers begin with
 
@@ -182,34 +176,12 @@ def run_in_guest(options):
 
 
 def set_up_guest():
-    """The file tree is read-only: what programs write goes to memory."""
-    for kind, place in (("proc", "/proc"), ("sysfs", "/sys"), ("devtmpfs", "/dev"), ("tmpfs", "/run"),
-                        ("tmpfs", "/var/tmp")):
-        subprocess.run(["mount", "-t", kind, kind, place], check=True)
-    for kind, place in (("tmpfs", "/dev/shm"), ("devpts", "/dev/pts")):
-        os.makedirs(place, exist_ok=True)
-        subprocess.run(["mount", "-t", kind, kind, place], check=True)
-    os.symlink("/proc/self/fd", "/dev/fd")
-    for directory in ("/run/netns", "/run/tmp", "/run/user"):
-        os.mkdir(directory)
+    set_up_tree()
     # A kernel without devices gathers no randomness, and DPDK's libraries wait for it as they are loaded.
     seed = bytes.fromhex(os.environ[IN_GUEST])
     with open("/dev/random", "wb") as random:
         fcntl.ioctl(random, ADD_ENTROPY, struct.pack("ii", 8 * len(seed), len(seed)) + seed)
     ip("link", "set", "lo", "up")
-
-
-def be_guest(options):
-    """The guest's first process. It never returns: the kernel would panic."""
-    status = 1
-    try:
-        set_up_guest()
-        print(BEGINS, flush=True)
-        status = run_in_guest(options)
-    except BaseException as error:  # pylint: disable=broad-except
-        print(f"FAIL {type(error).__name__}: {error}")
-    print(f"{ENDS}{status}", flush=True)
-    ctypes.CDLL(None).reboot(POWER_OFF)
 
 
 # ---- outside
@@ -223,66 +195,20 @@ def missing():
     return None
 
 
-class Guest:
-    """A User-Mode Linux whose first process is this script, with the same options."""
+class UserModeGuest(Guest):
+    """A User-Mode Linux."""
 
     def __init__(self):
-        self.directory = Path(tempfile.mkdtemp(prefix="hostnic-netem-"))
-        self.process = None
+        super().__init__("netem", GUEST_LIMIT_S, [f"{IN_GUEST}={os.urandom(64).hex()}"])
 
-    def start(self):
-        words = [sys.executable, __file__, *sys.argv[1:]]
-        environment = ["PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "HOME=/run", "TERM=dumb",
-                       "TMPDIR=/run/tmp", "XDG_RUNTIME_DIR=/run/user", "PYTHONDONTWRITEBYTECODE=1",
-                       f"{IN_GUEST}={os.urandom(64).hex()}"]
-        first = self.directory / "init"
-        first.write_text(f"#!/bin/sh\ncd {shlex.quote(os.getcwd())}\nulimit -l unlimited\n"
-                         f"exec env -i {shlex.join(environment)} {shlex.join(words)}\n", encoding="utf-8")
-        first.chmod(0o755)
+    def command(self, first):
+        return [peer_directory() / "linux", f"mem={GUEST_MEMORY}", "root=/dev/root", "rootfstype=hostfs",
+                "rootflags=/", "ro", f"init={first}", "con=null", "con0=null,fd:1", "ssl=null",
+                f"umid=netem{os.getpid()}", f"uml_dir={self.directory}/", "quiet", "panic=-1"]
+
+    def own_environment(self):
         memory = "/dev/shm" if os.access("/dev/shm", os.W_OK) else str(self.directory)
-        # pylint: disable=consider-using-with
-        self.process = subprocess.Popen(
-            [peer_directory() / "linux", f"mem={GUEST_MEMORY}", "root=/dev/root", "rootfstype=hostfs",
-             "rootflags=/", "ro", f"init={first}", "con=null", "con0=null,fd:1", "ssl=null",
-             f"umid=netem{os.getpid()}", f"uml_dir={self.directory}/", "quiet", "panic=-1"],
-            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True,
-            env={**os.environ, "TMPDIR": memory})
-
-    def run(self):
-        """Its status; what its runner prints is printed."""
-        self.start()
-        alarm = threading.Timer(GUEST_LIMIT_S, self.end)
-        alarm.daemon = True
-        alarm.start()
-        said, begun = [], False
-        for line in self.process.stdout:
-            line = line.decode(errors="replace").rstrip()
-            if line.startswith(ENDS):
-                return int(line.removeprefix(ENDS))
-            if begun:
-                print(line, flush=True)
-            said = [*said[-20:], line]
-            begun |= line == BEGINS
-        print("FAIL the guest has ended before its tests:", *said, sep="\n     | ")
-        return 1
-
-    def end(self):
-        """By the session, which is the guest's own: a kernel that is killed leaves its helpers."""
-        process = self.process
-        if process is not None:
-            try:
-                process.wait(1)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
-            members = subprocess.run(["ps", "-o", "pid=", "-s", str(process.pid)], capture_output=True,
-                                     text=True, check=False).stdout.split()
-            for member in members:
-                try:
-                    os.kill(int(member), signal.SIGKILL)
-                except ProcessLookupError:
-                    pass
-        shutil.rmtree(self.directory, ignore_errors=True)
+        return {**os.environ, "TMPDIR": memory}
 
 
 def names(options):
@@ -299,7 +225,7 @@ def names(options):
 def main():
     options = parse(__doc__)
     if IN_GUEST in os.environ and os.getpid() == 1:
-        be_guest(options)
+        be_first_process(set_up_guest, lambda: run_in_guest(options))
     if options.list:
         print("\n".join(names(options)))
         return 0
@@ -309,7 +235,7 @@ def main():
     require_programs(options.build, ["hostnic", "hostnicd", VERIFY, CONFORMANCE])
     for which in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(which, lambda number, _: sys.exit(128 + number))
-    guest = Guest()
+    guest = UserModeGuest()
     atexit.register(guest.end)
     return guest.run()
 
