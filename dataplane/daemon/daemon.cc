@@ -49,7 +49,7 @@ Expected<std::unique_ptr<NetworkPort>, std::string> open_ethernet_port(const Nic
   const NicSettings& settings = plan.settings;
   std::optional<wire::MacAddress> mac;
   if (plan.mac_given) mac = settings.mac;
-  auto port = EthernetPort::open(settings.name, plan.port, settings.ip, mac);
+  auto port = EthernetPort::open(settings.name, plan.port, settings.ip, mac, settings.mtu_bytes);
   if (!port) return Unexpected(port.error());
   return std::unique_ptr<NetworkPort>(std::move(*port));
 }

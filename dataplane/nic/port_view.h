@@ -27,6 +27,11 @@ struct PortView {
   uint64_t waits_for_room = 0;      // times that the port was full
   uint64_t refused_by_kernel = 0;   // packets
   int refused_with = 0;             // errno of the last of them
+  // What a driver of DPDK's has counted, as it was up to a second ago, in packets:
+  uint64_t missed = 0;          // arrived while its receive queue was full
+  uint64_t without_buffer = 0;  // arrived while there was no buffer for them
+  uint64_t bad_frames = 0;      // arrived broken
+  uint64_t not_sent = 0;        // could not leave
 };
 
 }  // namespace hostnic

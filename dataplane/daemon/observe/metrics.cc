@@ -202,6 +202,10 @@ void write_nics(MetricsText& out, const std::vector<NicSnapshot>& nics) {
     lost("no_number", port.without_number);
     lost("malformed", port.malformed);
     lost("refused_by_kernel", port.refused_by_kernel);
+    lost("missed", port.missed);
+    lost("without_buffer", port.without_buffer);
+    lost("bad_frames", port.bad_frames);
+    lost("not_sent", port.not_sent);
   }
 }
 

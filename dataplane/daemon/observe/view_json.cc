@@ -35,6 +35,10 @@ void write_port(JsonWriter& json, const PortView& port) {
       .member("malformed", port.malformed)
       .member("waits_for_room", port.waits_for_room)
       .member("refused_by_kernel", port.refused_by_kernel)
+      .member("missed", port.missed)
+      .member("without_buffer", port.without_buffer)
+      .member("bad_frames", port.bad_frames)
+      .member("not_sent", port.not_sent)
       .end_object();
 }
 

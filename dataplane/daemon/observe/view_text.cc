@@ -67,6 +67,10 @@ std::string to_text(const PortView& port) {
   add(port.without_number, ", {} packets came from hosts for which there is no number left");
   add(port.malformed, ", {} datagrams were no packets");
   add(port.waits_for_room, ", waited {} times for room to send");
+  add(port.missed, ", {} packets found the adapter's queue full");
+  add(port.without_buffer, ", {} packets found no buffer");
+  add(port.bad_frames, ", {} frames arrived broken");
+  add(port.not_sent, ", {} packets could not leave");
   if (port.refused_by_kernel != 0)
     text += fmt::format(", the kernel refused {} packets: {}", port.refused_by_kernel,
                         strerror(port.refused_with));

@@ -20,6 +20,7 @@
 #include "dataplane/daemon/lcore/lcore_loop.h"
 #include "dataplane/daemon/log.h"
 #include "dataplane/daemon/network/kernel_interface.h"
+#include "dataplane/memory/sigbus.h"
 #include "dataplane/nic/nic.h"
 #include "dataplane/nic/packet/external_payload.h"
 
@@ -32,6 +33,8 @@ constexpr unsigned kRxBuffers = 8192 - 1;
 // The geometry of net_af_packet, which wants a receive buffer as large as its frames.
 constexpr size_t kAfPacketFrameBytes = 8192, kAfPacketFrames = 2048, kLeastAfPacketFrames = 64;
 constexpr uint16_t kBufferRoomBytes = 9216;
+// What DPDK counts as a frame's beside its IP packet: Ethernet's header and its check sequence.
+constexpr uint32_t kFrameBytesBesideMtu = 18;
 // Without this, net_af_xdp makes a system call whenever nothing has arrived, which for a sender is
 // most of its turns. The kernel receives on its own as well.
 constexpr const char* kAfXdpPolling = "busy_budget=0";
@@ -159,11 +162,13 @@ Expected<uint32_t, std::string> choose_ib_mtu(const std::string& nic_name,
 
 Expected<std::unique_ptr<EthernetPort>, std::string> EthernetPort::open(
     const std::string& name, const std::string& devargs, Ipv4Address ip,
-    const std::optional<wire::MacAddress>& mac) {
+    const std::optional<wire::MacAddress>& mac, uint32_t ib_mtu_bytes) {
   std::unique_ptr<EthernetPort> port(new EthernetPort);
   port->name_ = name;
   port->devargs_ = devargs;
-  port->device_ = devargs.substr(0, devargs.find(','));
+  port->adapter_ = PciAdapter::named_in(devargs);
+  port->device_ = port->adapter_ ? port->adapter_->address() : devargs.substr(0, devargs.find(','));
+  port->wanted_ib_mtu_bytes_ = ib_mtu_bytes;
   port->ip_ = ip;
   port->interface_ = interface_of(devargs);
   port->wanted_mac_ = mac;
@@ -176,6 +181,8 @@ Expected<void, std::string> EthernetPort::open_device() {
   const std::vector<int> sockets_before = packet_sockets();
   if (auto probed = probe(); !probed) return Unexpected(probed.error());
   if (auto configured = configure(); !configured) return Unexpected(configured.error());
+  guard_registers();
+  read_speed();
   find_sockets(sockets_before);
   take_groups();
   silence_kernel();
@@ -201,6 +208,7 @@ void EthernetPort::close_device() {
   const int known = rte_eth_dev_info_get(port_id_, &info);
   rte_eth_dev_stop(port_id_);
   rte_eth_dev_close(port_id_);
+  forget_registers();
   if (known == 0) rte_dev_remove(info.device);
   port_id_ = UINT16_MAX;
 }
@@ -208,6 +216,55 @@ void EthernetPort::close_device() {
 void EthernetPort::tell(bool carries, const KernelNetwork::Interface* interface) {
   NetworkPort::tell(carries, interface);
   if (interface != nullptr) mtu_bytes_ = interface->mtu_bytes;
+}
+
+// The kernel takes the registers of an adapter that is removed out of this process, where the next
+// access by the driver then is SIGBUS: it finds memory there instead.
+void EthernetPort::guard_registers() {
+  if (!adapter_) return;
+  const uint64_t page_bytes = static_cast<uint64_t>(sysconf(_SC_PAGESIZE));
+  for (const std::span<std::byte> mapped : adapter_->mapped_registers())
+    if (add_sigbus_range(mapped.data(), mapped.size(), page_bytes, &registers_gone_))
+      registers_.push_back(mapped.data());
+}
+
+void EthernetPort::forget_registers() {
+  for (std::byte* const mapped : registers_) remove_sigbus_range(mapped);
+  registers_.clear();
+}
+
+std::optional<NetworkPort::DriverState> EthernetPort::ask_driver() {
+  if (interface_) return std::nullopt;
+  DriverState state{.is_adapter = adapter_.has_value()};
+  state.is_there = !adapter_ || (adapter_->is_there() && !registers_gone_.load());
+  state.link_up = state.is_there && read_link();
+  if (state.is_there) {
+    read_speed();
+    read_statistics();
+  }
+  return state;
+}
+
+void EthernetPort::leave_driver(LcoreLoop& lcore) {
+  lcore.run_on([&] { attached_ = false; });
+}
+
+// Read where the link is, and kept for other threads: drivers ask an adapter by several registers,
+// and two threads that do so at a time may both read that there is no link.
+void EthernetPort::read_speed() {
+  rte_eth_link link{};
+  if (rte_eth_link_get_nowait(port_id_, &link) != 0) return;
+  speed_mbps_.store(link.link_speed == RTE_ETH_SPEED_NUM_UNKNOWN ? 0 : link.link_speed,
+                    std::memory_order_relaxed);
+}
+
+void EthernetPort::read_statistics() {
+  rte_eth_stats counted{};
+  if (rte_eth_stats_get(port_id_, &counted) != 0) return;
+  missed_.store(counted.imissed, std::memory_order_relaxed);
+  without_buffer_.store(counted.rx_nombuf, std::memory_order_relaxed);
+  bad_frames_.store(counted.ierrors, std::memory_order_relaxed);
+  not_sent_.store(counted.oerrors, std::memory_order_relaxed);
 }
 
 // Gives up the buffers that a closed XDP socket had in its rings, which don't come back: with the
@@ -243,10 +300,14 @@ Expected<void, std::string> EthernetPort::come_back(LcoreLoop& lcore, Nic& nic) 
   return {};
 }
 
+// EAL has probed adapters when it started.
 Expected<void, std::string> EthernetPort::probe() {
-  if (const int error = rte_dev_probe(with_defaults(devargs_).c_str()))
-    return Unexpected(
-        fmt::format("{}: DPDK can't open port {}: {}", name_, devargs_, rte_strerror(-error)));
+  if (adapter_ && rte_eth_dev_get_port_by_name(device_.c_str(), &port_id_) == 0) return {};
+  if (const int error = rte_dev_probe(with_defaults(devargs_).c_str())) {
+    const std::string amiss = adapter_ ? adapter_->what_is_amiss() : std::string();
+    return Unexpected(fmt::format("{}: DPDK can't open port {}: {}", name_, devargs_,
+                                  amiss.empty() ? rte_strerror(-error) : amiss));
+  }
   if (rte_eth_dev_get_port_by_name(device_.c_str(), &port_id_) != 0) {
     port_id_ = UINT16_MAX;
     return Unexpected(fmt::format("{}: {} is no Ethernet port that DPDK drives", name_, devargs_));
@@ -254,11 +315,50 @@ Expected<void, std::string> EthernetPort::probe() {
   return {};
 }
 
+// The MTU that the driver is to be set to; 0: it is left alone. af_packet believes in 1518 bytes
+// whatever the interface says. An adapter has Ethernet's usual MTU unless a larger one is asked
+// for: switches on its way need not take more.
+Expected<uint32_t, std::string> EthernetPort::choose_port_mtu(uint32_t largest_bytes) const {
+  uint16_t now_bytes = 0;
+  if (interface_ || wanted_ib_mtu_bytes_ == 0 || rte_eth_dev_get_mtu(port_id_, &now_bytes) != 0)
+    return 0;
+  const uint32_t needed_bytes = wanted_ib_mtu_bytes_ + kPacketOverheadBytes;
+  if (needed_bytes <= now_bytes) return 0;
+  if (needed_bytes > largest_bytes)
+    return Unexpected(fmt::format(
+        "{}: mtu {} needs a port MTU of {} bytes, and the driver of {} has at most {}: use mtu {}",
+        name_, wanted_ib_mtu_bytes_, needed_bytes, devargs_, largest_bytes,
+        largest_ib_mtu(largest_bytes)));
+  return needed_bytes;
+}
+
+// Returns 0 or a negative errno value. Drivers learn of the MTU when they are configured; some want
+// to be told by itself, others know no such call.
+int EthernetPort::start_queues(uint32_t mtu_bytes) {
+  rte_eth_conf conf{};
+  conf.rxmode.mtu = mtu_bytes;
+  uint16_t rx_descriptors = kRxDescriptors, tx_descriptors = kTxDescriptors;
+  int error = rte_eth_dev_configure(port_id_, 1, 1, &conf);
+  if (error == 0)
+    error = rte_eth_dev_adjust_nb_rx_tx_desc(port_id_, &rx_descriptors, &tx_descriptors);
+  if (error == 0 && mtu_bytes != 0) {
+    error = rte_eth_dev_set_mtu(port_id_, static_cast<uint16_t>(mtu_bytes));
+    if (error == -ENOTSUP) error = 0;
+  }
+  if (error == 0)
+    error = rte_eth_rx_queue_setup(port_id_, 0, rx_descriptors, SOCKET_ID_ANY, nullptr, rx_pool_);
+  if (error == 0)
+    error = rte_eth_tx_queue_setup(port_id_, 0, tx_descriptors, SOCKET_ID_ANY, nullptr);
+  return error == 0 ? rte_eth_dev_start(port_id_) : error;
+}
+
 Expected<void, std::string> EthernetPort::configure() {
   rte_eth_dev_info info{};
   if (const int error = rte_eth_dev_info_get(port_id_, &info))
     return Unexpected(fmt::format("{}: port {}: {}", name_, devargs_, rte_strerror(-error)));
-  rte_eth_conf conf{};
+  auto mtu_bytes =
+      choose_port_mtu(std::min<uint32_t>(info.max_mtu, info.max_rx_pktlen - kFrameBytesBesideMtu));
+  if (!mtu_bytes) return Unexpected(mtu_bytes.error());
   if (rx_pool_ == nullptr)
     rx_pool_ = rte_pktmbuf_pool_create(
         fmt::format("{}_rx{}", name_, pools_made_++).c_str(), kRxBuffers, 256, 0,
@@ -266,20 +366,7 @@ Expected<void, std::string> EthernetPort::configure() {
   if (rx_pool_ == nullptr)
     return Unexpected(fmt::format("{}: no memory for receive buffers: {} (more by EAL's -m)", name_,
                                   rte_strerror(rte_errno)));
-  uint16_t rx_descriptors = kRxDescriptors, tx_descriptors = kTxDescriptors;
-  int error = rte_eth_dev_configure(port_id_, 1, 1, &conf);
-  if (error == 0)
-    error = rte_eth_dev_adjust_nb_rx_tx_desc(port_id_, &rx_descriptors, &tx_descriptors);
-  // af_packet believes in 1518 bytes whatever the interface says: its MTU is left alone. A real
-  // adapter is set to what the largest packet needs.
-  if (error == 0 && !interface_)
-    rte_eth_dev_set_mtu(port_id_, std::min<uint16_t>(4096 + kPacketOverheadBytes, info.max_mtu));
-  if (error == 0)
-    error = rte_eth_rx_queue_setup(port_id_, 0, rx_descriptors, SOCKET_ID_ANY, nullptr, rx_pool_);
-  if (error == 0)
-    error = rte_eth_tx_queue_setup(port_id_, 0, tx_descriptors, SOCKET_ID_ANY, nullptr);
-  if (error == 0) error = rte_eth_dev_start(port_id_);
-  if (error != 0)
+  if (const int error = start_queues(*mtu_bytes); error != 0)
     return Unexpected(
         fmt::format("{}: port {} doesn't start: {}", name_, devargs_, rte_strerror(-error)));
   if (interface_) {
@@ -342,18 +429,34 @@ bool EthernetPort::read_link() const {
   return rte_eth_link_get_nowait(port_id_, &link) == 0 && link.link_status == RTE_ETH_LINK_UP;
 }
 
-uint32_t EthernetPort::speed_mbps() const {
-  rte_eth_link link{};
-  if (rte_eth_link_get_nowait(port_id_, &link) != 0 || link.link_speed == RTE_ETH_SPEED_NUM_UNKNOWN)
-    return 0;
-  return link.link_speed;
+uint32_t EthernetPort::speed_mbps() const { return speed_mbps_.load(std::memory_order_relaxed); }
+
+// Frees what a driver handed over in pieces, which is longer than our buffers and so than any
+// packet of ours, and moves the others together. Returns how many these are.
+uint16_t EthernetPort::keep_whole(rte_mbuf** packets, uint16_t count) {
+  uint16_t kept = 0;
+  for (uint16_t i = 0; i < count; ++i) {
+    if (packets[i]->nb_segs == 1) {
+      packets[kept++] = packets[i];
+    } else {
+      rte_pktmbuf_free(packets[i]);
+    }
+  }
+  in_pieces_.store(in_pieces_.load(std::memory_order_relaxed) + (count - kept),
+                   std::memory_order_relaxed);
+  return kept;
 }
 
 uint16_t EthernetPort::receive(uint16_t queue, rte_mbuf** packets, uint16_t max) {
   if (unlikely(!attached_)) return 0;
-  const uint16_t received = rte_eth_rx_burst(port_id_, queue, packets, max);
-  for (uint16_t i = 0; i < received; ++i) packets[i]->ol_flags |= icrc_flag();
+  uint16_t received = rte_eth_rx_burst(port_id_, queue, packets, max);
   full_bursts_ = received == max ? full_bursts_ + 1 : 0;
+  bool whole = true;
+  for (uint16_t i = 0; i < received; ++i) {
+    packets[i]->ol_flags |= icrc_flag();
+    whole &= packets[i]->nb_segs == 1;
+  }
+  if (unlikely(!whole)) received = keep_whole(packets, received);
   return received;
 }
 
@@ -375,7 +478,12 @@ PortView EthernetPort::view() const {
           .device = devargs_,
           .mtu_bytes = mtu_bytes_.load(),
           .link_up = link_up(),
-          .lost_without_link = dropped_.load(std::memory_order_relaxed)};
+          .lost_without_link = dropped_.load(std::memory_order_relaxed),
+          .missed = missed_.load(std::memory_order_relaxed),
+          .without_buffer = without_buffer_.load(std::memory_order_relaxed),
+          .bad_frames = bad_frames_.load(std::memory_order_relaxed) +
+                        in_pieces_.load(std::memory_order_relaxed),
+          .not_sent = not_sent_.load(std::memory_order_relaxed)};
 }
 
 }  // namespace hostnic

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "dataplane/daemon/ports/network_port.h"
+#include "dataplane/daemon/ports/pci_adapter.h"
 #include "protocol/expected.h"
 #include "protocol/hostif/unique_fd.h"
 #include "protocol/types.h"
@@ -49,10 +50,11 @@ class EthernetPort : public NetworkPort {
  public:
   // Probes, configures and starts the port; EAL must be up. `name` names the NIC in errors and the
   // packet pool. `ip` is the NIC's. `mac` is an address other than the port's own (the port then
-  // turns promiscuous).
+  // turns promiscuous). An adapter whose MTU is too small for `ib_mtu_bytes` is set to what that
+  // needs; 0: as it is.
   static Expected<std::unique_ptr<EthernetPort>, std::string> open(
       const std::string& name, const std::string& devargs, Ipv4Address ip,
-      const std::optional<wire::MacAddress>& mac);
+      const std::optional<wire::MacAddress>& mac, uint32_t ib_mtu_bytes);
   ~EthernetPort() override;
 
   wire::MacAddress mac() const override { return mac_; }
@@ -67,6 +69,8 @@ class EthernetPort : public NetworkPort {
     return network.named(*interface_);
   }
   void tell(bool carries, const KernelNetwork::Interface* interface) override;
+  std::optional<DriverState> ask_driver() override;
+  void leave_driver(LcoreLoop& lcore) override;
   // Opens the interface that has the name now; its MAC address may be another.
   Expected<void, std::string> come_back(LcoreLoop& lcore, Nic& nic) override;
 
@@ -87,6 +91,13 @@ class EthernetPort : public NetworkPort {
   void retire_buffers(bool in_use);
   Expected<void, std::string> probe();
   Expected<void, std::string> configure();
+  Expected<uint32_t, std::string> choose_port_mtu(uint32_t largest_bytes) const;
+  int start_queues(uint32_t mtu_bytes);
+  void guard_registers();
+  void forget_registers();
+  void read_speed();
+  void read_statistics();
+  uint16_t keep_whole(rte_mbuf** packets, uint16_t count);
   void find_sockets(const std::vector<int>& sockets_before);
   void take_groups();
   void silence_kernel();
@@ -101,11 +112,18 @@ class EthernetPort : public NetworkPort {
   rte_mempool* rx_pool_ = nullptr;
   std::vector<rte_mempool*> old_pools_;  // packets of which the NIC may still have
   uint32_t pools_made_ = 0;
+  std::optional<PciAdapter> adapter_;
+  std::vector<std::byte*> registers_;  // of the adapter, which go with it
+  std::atomic<bool> registers_gone_{false};
+  uint32_t wanted_ib_mtu_bytes_ = 0;
   std::optional<wire::MacAddress> wanted_mac_;
   wire::MacAddress mac_{};
-  std::atomic<uint32_t> mtu_bytes_{0};
+  std::atomic<uint32_t> mtu_bytes_{0}, speed_mbps_{0};
   std::atomic<uint64_t> dropped_{0};  // packets, for want of a link
-  bool attached_ = false;             // the device is the lcore's
+  // What the driver has counted, by the words of PortView.
+  std::atomic<uint64_t> missed_{0}, without_buffer_{0}, bad_frames_{0}, not_sent_{0};
+  std::atomic<uint64_t> in_pieces_{0};
+  bool attached_ = false;  // the device is the lcore's
   // Receive bursts in a row that came back full, which stands for a queue length: ethdev has no
   // cheap one for all drivers.
   uint32_t full_bursts_ = 0;

@@ -70,6 +70,19 @@ class NetworkPort : public Port {
   // The destination of a packet that was longer than the way there allows, if there was one since
   // this was last asked.
   virtual std::optional<Ipv4Address> take_too_long() { return std::nullopt; }
+  // -- What AdapterWatch asks of ports that a driver of DPDK's has to itself; its control thread
+  // only.
+  struct DriverState {
+    bool is_adapter = false;  // on the PCI bus, and not another process's end of a link
+    bool is_there = true;
+    bool link_up = true;
+  };
+  // Asks the driver for the link, and for what it counts, which view() shows. No value: the kernel
+  // tells.
+  virtual std::optional<DriverState> ask_driver() { return std::nullopt; }
+  // Has the lcore leave the driver alone, whose adapter is gone.
+  virtual void leave_driver(LcoreLoop&) {}
+
   // How many packets found no room where they arrive, and how much there is, in bytes. [any thread]
   virtual uint64_t found_full() const { return 0; }
   virtual uint32_t receive_buffer_bytes() const { return 0; }

@@ -72,7 +72,8 @@ ControlServer::ControlServer(Daemon& daemon, std::vector<ControlListener> listen
       sysfs_(daemon, daemon.plan().sysfs_directory),
       watchdog_(daemon.lcores(), watchdog_limit_ns()),
       error_watch_(daemon),
-      network_(daemon, [this] { tell_sessions(); }) {
+      network_(daemon, [this] { tell_sessions(); }),
+      adapters_(daemon, [this] { tell_sessions(); }) {
   const uint64_t limit = descriptor_limit();
   most_connections_ = connections_for(limit);
   opening_.set_limits(kOpening);
@@ -120,11 +121,12 @@ ControlServer::~ControlServer() {
 }
 
 int ControlServer::wait_ms() {
-  const int own_ms = waiting_ != 0                             ? kWaitingIntervalMs
-                     : !sessions_.empty()                      ? kLookIntervalMs
-                     : retired_left_ || error_book().unsaved() ? kReapIntervalMs
-                     : sysfs_.wanted()                         ? SysfsExport::kIntervalMs
-                                                               : -1;
+  const int own_ms = waiting_ != 0        ? kWaitingIntervalMs
+                     : !sessions_.empty() ? kLookIntervalMs
+                     : retired_left_ || error_book().unsaved() || adapters_.watches()
+                         ? kReapIntervalMs
+                     : sysfs_.wanted() ? SysfsExport::kIntervalMs
+                                       : -1;
   // -1, for ever, is the longest as an unsigned number.
   return static_cast<int>(
       std::min({static_cast<unsigned>(own_ms), static_cast<unsigned>(cm_.wait_ms()),
@@ -137,6 +139,7 @@ void ControlServer::look_at_sessions() {
   look_at_sessions_ = now + std::chrono::milliseconds(kLookIntervalMs);
   tell_sessions();
   network_.look();
+  adapters_.look();
   error_watch_.look();
 }
 

@@ -16,6 +16,7 @@
 #include <string>
 #include <vector>
 
+#include "dataplane/daemon/adapter_watch.h"
 #include "dataplane/daemon/clients/session.h"
 #include "dataplane/daemon/control/control_listener.h"
 #include "dataplane/daemon/daemon.h"
@@ -126,7 +127,9 @@ class ControlServer {
   Penalties penalties_;
   std::set<uint32_t> limit_noted_;  // users of whose limit the log says something
   std::chrono::steady_clock::time_point look_at_sessions_{};
-  NetworkWatch network_;  // tells the sessions, from its beginning on
+  // Both tell the sessions, from their beginning on.
+  NetworkWatch network_;
+  AdapterWatch adapters_;
 };
 
 }  // namespace hostnic

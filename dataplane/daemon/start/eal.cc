@@ -17,6 +17,7 @@
 #include <system_error>
 
 #include "dataplane/daemon/log.h"
+#include "dataplane/daemon/ports/pci_adapter.h"
 #include "dataplane/daemon/start/eal_needs.h"
 #include "dataplane/nic/client/client_channel.h"
 
@@ -63,11 +64,39 @@ uint64_t segment_megabytes(const DaemonPlan& plan) {
   return bytes >> 20;
 }
 
+// Only a port such as 0000:01:00.0 needs the PCI bus; scanning it costs start-up time. EAL takes
+// hold of all adapters there that it can drive unless it is told which: others may be somebody
+// else's.
+void add_bus_arguments(const DaemonPlan& plan, std::vector<std::string>& arguments) {
+  bool any = false;
+  for (const NicPlan& nic : plan.nics)
+    if (PciAdapter::named_in(nic.port)) {
+      arguments.insert(arguments.end(), {"-a", nic.port});
+      any = true;
+    }
+  if (!any) arguments.emplace_back("--no-pci");
+}
+
+// Says which adapter can't do without huge pages, for a line that refuses; empty: none. Of one that
+// is not bound as DPDK wants it the port says so.
+std::string needing_huge_pages(const DaemonPlan& plan) {
+  for (const NicPlan& nic : plan.nics) {
+    const auto adapter = PciAdapter::named_in(nic.port);
+    if (adapter && adapter->what_is_amiss().empty() && adapter->needs_huge_pages())
+      return fmt::format("{}: port {} needs huge pages, as no IOMMU translates addresses for {}",
+                         nic.settings.name, adapter->address(), adapter->kernel_driver());
+  }
+  return {};
+}
+
 Expected<void, std::string> add_memory_arguments(const DaemonPlan& plan,
                                                  std::vector<std::string>& arguments) {
   const uint32_t needed = memory_megabytes(plan);
   if (!given(plan.eal, {"-m", "--socket-mem"}))
     arguments.insert(arguments.end(), {"-m", fmt::format("{}", needed)});
+  const std::string needing = needing_huge_pages(plan);
+  if (!needing.empty() && given(plan.eal, {"--no-huge"}))
+    return Unexpected(needing + ": start hostnicd without --no-huge");
   if (given(plan.eal, {"--no-huge", "--in-memory", "--huge-dir", "--huge-unlink"})) return {};
   const uint64_t free_megabytes = free_huge_megabytes();
   const bool enough = free_megabytes >= needed && can_have_huge_megabytes(needed);
@@ -80,6 +109,11 @@ Expected<void, std::string> add_memory_arguments(const DaemonPlan& plan,
                     required, free_megabytes, (required + 1) / 2));
   if (plan.huge != config::HugePages::kNever && enough) {
     arguments.push_back("--in-memory");
+  } else if (!needing.empty()) {
+    return Unexpected(fmt::format(
+        "{}: {} MB needed, {} MB free (`sudo sysctl vm.nr_hugepages={}` grants them{})", needing,
+        required, free_megabytes, (required + 1) / 2,
+        plan.huge == config::HugePages::kNever ? "; huge = \"never\" is in the way" : ""));
   } else {
     // The option is not given beside --in-memory, which EAL refuses together with --no-huge.
     arguments.push_back("--no-huge");
@@ -137,12 +171,8 @@ Expected<std::vector<std::string>, std::string> eal_arguments(const DaemonPlan& 
   if (!given(plan.eal, {"--force-max-simd-bitwidth"}))
     arguments.emplace_back("--force-max-simd-bitwidth=512");
   if (!given(plan.eal, {"--log-level"})) arguments.emplace_back("--log-level=error");
-  // Only a port such as 0000:01:00.0 needs the PCI bus; scanning it costs start-up time.
-  const bool pci = std::any_of(plan.nics.begin(), plan.nics.end(), [](const NicPlan& nic) {
-    return !nic.port.empty() && nic.port.find(':') < nic.port.find(',');
-  });
-  if (!pci && !given(plan.eal, {"--no-pci", "-a", "--allow", "-b", "--block"}))
-    arguments.emplace_back("--no-pci");
+  if (!given(plan.eal, {"--no-pci", "-a", "--allow", "-b", "--block"}))
+    add_bus_arguments(plan, arguments);
   if (auto added = add_memory_arguments(plan, arguments); !added) return Unexpected(added.error());
   arguments.insert(arguments.end(), plan.eal.begin(), plan.eal.end());
   return arguments;

@@ -191,6 +191,19 @@ TEST(EalArguments, TheUsersOwnWin) {
   EXPECT_EQ(std::count(arguments->begin(), arguments->end(), "--lcores"), 0);
 }
 
+// EAL would take hold of all others that it can drive.
+TEST(EalArguments, NameTheNicsAdaptersOnly) {
+  const Words words = {"--nic", "port=0000:3b:00.0,ip=10.0.0.1/24", "--nic",
+                       "port=net_null0,ip=10.0.0.2/24"};
+  auto arguments = eal_arguments(plan_of(words), {0});
+  ASSERT_TRUE(arguments) << arguments.error();
+  EXPECT_EQ(std::count(arguments->begin(), arguments->end(), "--no-pci"), 0);
+  const auto allowed = std::find(arguments->begin(), arguments->end(), "-a");
+  ASSERT_NE(allowed, arguments->end());
+  EXPECT_EQ(*std::next(allowed), "0000:3b:00.0");
+  EXPECT_EQ(std::count(arguments->begin(), arguments->end(), "-a"), 1);
+}
+
 TEST(EalArguments, PinnedCpusMustBeOurs) {
   EXPECT_TRUE(eal_arguments(plan_of({"--lcores", "0-1"}), {0, 1}));
   auto refused = eal_arguments(plan_of({"--lcores", "0,7"}), {0, 1});

@@ -52,6 +52,15 @@ TEST(ViewText, Port) {
                              .mtu_bytes = 9000,
                              .lost_without_link = 1}),
             "net_af_packet0,iface=eth0 (MTU 9000, 1 packets lost without a link)");
+  EXPECT_EQ(to_text(PortView{.kind = PortKind::kEthernet,
+                             .device = "0000:3b:00.0",
+                             .mtu_bytes = 1500,
+                             .missed = 4,
+                             .without_buffer = 3,
+                             .bad_frames = 2,
+                             .not_sent = 1}),
+            "0000:3b:00.0 (MTU 1500, 4 packets found the adapter's queue full, 3 packets found no "
+            "buffer, 2 frames arrived broken, 1 packets could not leave)");
 }
 
 TEST(ViewText, QueuePair) {
