@@ -53,14 +53,18 @@ inline bool has_faulted() {
   return sigbus_detail::has_faulted.load(std::memory_order_relaxed);
 }
 inline void forget_fault() { sigbus_detail::has_faulted.store(false, std::memory_order_relaxed); }
-// Called when something was copied from, or to, [at, at + length_bytes). Returns whether it counts
-// for nothing, with all else that this thread copies until forget_fault().
-inline bool copy_is_void(const std::byte* at, uint64_t length_bytes) {
+// Looks whether a copy from, or to, [at, at + length_bytes) counts: has_faulted() says so then.
+inline void look_at_copy(const std::byte* at, uint64_t length_bytes) {
   if (sigbus_detail::highest.load(std::memory_order_relaxed) != 0) [[unlikely]]
     sigbus_detail::look_at_copy(at, length_bytes);
+}
+// Called when something was copied from [at, at + length_bytes). Returns whether it counts for
+// nothing, with all else that this thread copies until forget_fault().
+inline bool copy_is_void(const std::byte* at, uint64_t length_bytes) {
+  look_at_copy(at, length_bytes);
   return has_faulted();
 }
-// The same of a copy from client memory to client memory, or from what may be.
+// The same of a copy from client memory, or what may be, to client memory.
 inline bool copy_is_void(const std::byte* from, const std::byte* to, uint64_t length_bytes) {
   if (sigbus_detail::highest.load(std::memory_order_relaxed) != 0) [[unlikely]] {
     sigbus_detail::look_at_copy(from, length_bytes);

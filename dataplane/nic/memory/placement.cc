@@ -79,7 +79,7 @@ PlaceResult Placement::place(const PlaceRequest& request, MemoryRegionEntry& reg
     if (to == nullptr) return elsewhere.write(piece, offset, {source, part}, user);
     counters_.add(Counter::bytes_copied_mapped, part);
     put_bytes(request, to, {source, part}, tail);
-    copy_is_void(to, part);
+    look_at_copy(to, part);
   };
   // Later PSNs may have written here already, also when this packet is itself ahead of the expected
   // PSN.

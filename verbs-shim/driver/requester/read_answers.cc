@@ -25,8 +25,8 @@ bool ReadAnswers::hold_back(const SendQueue& queue, const Wqe& w, uint32_t count
                             Psn requests_una) const {
   if (w.fence) return true;
   // An adversary lets go what InfiniBand lets go without a fence, as long as no key is in doubt.
-  const bool is_let_go = queue.host.settings().adversarial_ordering && !is_atomic(w.op) &&
-                         w.op != SendOp::kSendInv;
+  const bool is_let_go =
+      queue.host.settings().adversarial_ordering && !is_atomic(w.op) && w.op != SendOp::kSendInv;
   // Atomics, too: bytes behind one that was lost are placed before it executes.
   return outstanding_.hold_back(
       queue, w, next_read_number_, count,
