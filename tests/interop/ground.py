@@ -84,7 +84,8 @@ class Ground:
         """Puts a program and the libraries that the guest lacks into the guest's /host."""
         shutil.copy2(program, self.share)
         for line in check("ldd", program).splitlines():
-            library = re.search(r"=> (/\S*/lib(?:fmt|stdc\+\+|gcc_s)\S*)", line)
+            library = re.search(r"=> (/\S*/lib(?:fmt|stdc\+\+|gcc_s|edit|ncursesw|tinfo|tomlplusplus|bsd|md)\.\S*)",
+                                line)
             if library:
                 shutil.copy2(library.group(1), self.share)
 

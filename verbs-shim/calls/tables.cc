@@ -166,7 +166,12 @@ struct Noting {
     return check::made(extended_of(context).alloc_parent_domain(context, attr), attr->pd);
   }
   ibv_srq* create_srq_ex(ibv_context* context, ibv_srq_init_attr_ex* attr) const {
+    const faults::OwnAsyncFd shown(context);
     return check::made(extended_of(context).create_srq_ex(context, attr));
+  }
+  ibv_wq* create_wq(ibv_context* context, ibv_wq_init_attr* attr) const {
+    const faults::OwnAsyncFd shown(context);
+    return extended_of(context).create_wq(context, attr);
   }
 };
 constexpr Noting noting;
@@ -248,7 +253,7 @@ HOSTNIC_TABLE_CALL(ibv_xrcd*, "ibv_open_xrcd", context, extended_of(context), op
                    "context %p", HOSTNIC_P(context))
 HOSTNIC_TABLE_CALL(int, "ibv_close_xrcd", xrcd, extended_of(xrcd->context), close_xrcd,
                    (ibv_xrcd * xrcd), (xrcd), "", "xrcd %p", HOSTNIC_P(xrcd))
-HOSTNIC_TABLE_CALL(ibv_wq*, "ibv_create_wq", context, extended_of(context), create_wq,
+HOSTNIC_TABLE_CALL(ibv_wq*, "ibv_create_wq", context, noting, create_wq,
                    (ibv_context * context, ibv_wq_init_attr* attr), (context, attr), "wq",
                    "context %p, wr %u, sge %u, cq %p", HOSTNIC_P(context), attr->max_wr,
                    attr->max_sge, HOSTNIC_P(attr->cq))
@@ -295,6 +300,7 @@ ibv_cq_ex* traced_create_cq_ex(ibv_context* context, ibv_cq_init_attr_ex* attr) 
                     HOSTNIC_P(context), attr->cqe, HOSTNIC_P(attr->channel), attr->comp_vector,
                     attr->wc_flags);
   call.begins();
+  const faults::OwnAsyncFd shown(context);
   ibv_cq_ex* cq = call.ends_with(call.goes_on() ? extended_of(context).create_cq_ex(context, attr)
                                                 : call.failure<ibv_cq_ex*>(),
                                  "cq");
@@ -313,6 +319,7 @@ ibv_qp* traced_create_qp_ex(ibv_context* context, ibv_qp_init_attr_ex* attr) {
                 attr->sq_sig_all != 0);
   }
   call.begins();
+  const faults::OwnAsyncFd shown(context);
   ibv_qp* qp =
       call.goes_on() ? extended_of(context).create_qp_ex(context, attr) : call.failure<ibv_qp*>();
   check::made(qp, attr);

@@ -361,6 +361,7 @@ HOSTNIC_CALL_OF_PROGRAM ibv_cq* ibv_create_cq(ibv_context* context, int entries,
   HOSTNIC_ARGUMENTS(call, "context %p, %d entries, channel %p, vector %d", address(context),
                     entries, address(channel), vector);
   call.begins();
+  const faults::OwnAsyncFd shown(context);
   ibv_cq* cq = check::made(call.make(next, context, entries, cq_context, channel, vector));
   if (faults::is_on() && cq != nullptr) faults::begin_cq(cq);
   return call.ends_with(cq, "cq");
@@ -423,6 +424,7 @@ HOSTNIC_CALL_OF_PROGRAM ibv_srq* ibv_create_srq(ibv_pd* pd, ibv_srq_init_attr* a
   HOSTNIC_ARGUMENTS(call, "pd %p, wr %u, sge %u", address(pd), attr->attr.max_wr,
                     attr->attr.max_sge);
   call.begins();
+  const faults::OwnAsyncFd shown(pd->context);
   return call.ends_with(check::made(call.make(next, pd, attr)), "srq");
 }
 
@@ -463,6 +465,7 @@ HOSTNIC_CALL_OF_PROGRAM ibv_qp* ibv_create_qp(ibv_pd* pd, ibv_qp_init_attr* attr
                 attr->sq_sig_all != 0);
   }
   call.begins();
+  const faults::OwnAsyncFd shown(pd->context);
   ibv_qp* qp = check::made(call.make(next, pd, attr), attr);
   if (faults::is_on() && qp != nullptr) faults::note_created(qp, attr->cap.max_send_wr);
   if (qp == nullptr || !call.on()) return call.ends_with(qp, "qp");

@@ -33,8 +33,11 @@ struct WatchedDevice {
   ibv_context* context = nullptr;
   int own_fd = -1;  // the device's
   UniqueFd epoll;
+  uint32_t calls = 0;  // that need the device's own descriptor, under way
   std::vector<TimedEvent> events;
   bool port_down = false;
+
+  void show_descriptor() const { context->async_fd = calls != 0 ? own_fd : epoll.get(); }
 };
 
 struct Made {
@@ -135,8 +138,29 @@ void begin_events(ibv_context* context) {
   const std::lock_guard lock(mutex());
   device->context = context;
   device->own_fd = context->async_fd;
-  context->async_fd = device->epoll.get();
+  device->show_descriptor();
   devices().push_back(std::move(device));
+}
+
+OwnAsyncFd::OwnAsyncFd(ibv_context* context) : context_(is_on() ? context : nullptr) {
+  if (context_ == nullptr) return;
+  const std::lock_guard lock(mutex());
+  WatchedDevice* const device = find_device(context_);
+  if (device == nullptr) {
+    context_ = nullptr;
+    return;
+  }
+  ++device->calls;
+  device->show_descriptor();
+}
+
+OwnAsyncFd::~OwnAsyncFd() {
+  if (context_ == nullptr) return;
+  const std::lock_guard lock(mutex());
+  WatchedDevice* const device = find_device(context_);
+  if (device == nullptr) return;
+  --device->calls;
+  device->show_descriptor();
 }
 
 void end_events(ibv_context* context) {
@@ -168,11 +192,8 @@ int take_event(ibv_context* context, ibv_async_event* event, GetEvent next) {
     }
     if (ready.data.fd != own) continue;
     // libibverbs reads the descriptor that the context has.
-    const std::lock_guard lock(mutex());
-    context->async_fd = own;
-    const int result = next(context, event);
-    context->async_fd = epoll;
-    return result;
+    const OwnAsyncFd shown(context);
+    return next(context, event);
   }
   return next(context, event);
 }

@@ -13,6 +13,19 @@ using GetEvent = int (*)(ibv_context*, ibv_async_event*);
 void begin_events(ibv_context* context);
 // It is about to be closed, and gets its own descriptor back.
 void end_events(ibv_context* context);
+// A call during which the context has the device's own descriptor: the kernel is told by it where
+// events of what is made then shall go, and takes no other (UVERBS_ATTR_CREATE_CQ_EVENT_FD). A
+// program's thread that reads the descriptor meanwhile waits for the device's own events only.
+class OwnAsyncFd {
+ public:
+  explicit OwnAsyncFd(ibv_context* context);
+  ~OwnAsyncFd();
+  OwnAsyncFd(const OwnAsyncFd&) = delete;
+  OwnAsyncFd& operator=(const OwnAsyncFd&) = delete;
+
+ private:
+  ibv_context* context_;  // null: nothing is to be undone
+};
 // Takes the next event, a device's own by `next`. Results as those of ibv_get_async_event().
 int take_event(ibv_context* context, ibv_async_event* event, GetEvent next);
 // Whether an event that is acknowledged was made here, and so is nothing to the device.

@@ -2,6 +2,8 @@
 // A libibverbs with one device, "fake0", as far as hostnic-traced needs it: an adapter of somebody
 // else for `hostnic trace`, on machines that have none.
 #include <infiniband/verbs.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <cerrno>
@@ -17,6 +19,11 @@ ibv_device* fake_list[] = {&fake_device, nullptr};
 
 int poll_nothing(ibv_cq*, int, ibv_wc*) { return 0; }
 
+// As a kernel knows its own descriptors: the context's must be it where a queue is made.
+struct Context : ibv_context {
+  int events = -1;
+};
+
 }  // namespace
 
 extern "C" {
@@ -29,15 +36,18 @@ ibv_device** ibv_get_device_list(int* count) {
 void ibv_free_device_list(ibv_device**) {}
 
 ibv_context* ibv_open_device(ibv_device* device) {
-  auto* context = new ibv_context{};
+  auto* context = new Context{};
   context->device = device;
   context->ops.poll_cq = poll_nothing;
+  context->async_fd = context->events = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
   return context;
 }
 int ibv_close_device(ibv_context* context) {
   // The tables have to be as they were made.
-  const bool own = context->ops.poll_cq == poll_nothing;
-  delete context;
+  auto* const whole = static_cast<Context*>(context);
+  const bool own = whole->ops.poll_cq == poll_nothing && whole->async_fd == whole->events;
+  close(whole->events);
+  delete whole;
   return own ? 0 : EINVAL;
 }
 
@@ -72,6 +82,10 @@ int ibv_dereg_mr(ibv_mr* mr) {
 ibv_cq* ibv_create_cq(ibv_context* context, int entries, void*, ibv_comp_channel*, int) {
   if (entries <= 0) {
     errno = EINVAL;
+    return nullptr;
+  }
+  if (context->async_fd != static_cast<Context*>(context)->events) {
+    errno = EBADF;
     return nullptr;
   }
   auto* cq = new ibv_cq{};
