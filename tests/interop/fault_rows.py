@@ -7,6 +7,8 @@ import sys
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "lab"))
+from fault_cases import has_all  # noqa: E402
+from ground import HOSTNIC_ADDRESS  # noqa: E402
 from harness import Case  # noqa: E402
 
 FAULTED = Path("tests/apps/hostnic-faulted")
@@ -36,13 +38,29 @@ RULES = [
 SAID = "{ %s; echo status $?; } 2> %s"
 
 
-def fault_cases(at, limit_s=60):
+def words(command):
+    return " ".join(shlex.quote(str(word)) for word in command)
+
+
+def of_connections(at, port, limit_s):
+    """rdma_cm of the guest's kernel: its client is told that hostnic's server has refused it."""
+    rping = f"rping -c -a {HOSTNIC_ADDRESS} -p {port} -C 1"
+    client = f"LD_LIBRARY_PATH=/host /host/hostnic fault --rule 'cm ESTABLISHED as REJECTED reason 28' -- {rping}"
+    line = (f"{words(at.on_hostnic('rping', '-s', '-a', HOSTNIC_ADDRESS, '-p', port, '-C', 1))} & s=$!; sleep 1; "
+            f"{words(at.in_guest(client, limit_s))}; echo status $?; wait $s; true")
+    return Case("faults: a connection that is refused [rxe asks]", ["sh", "-c", line], limit_s, False,
+                has_all("event: match 1 of: fault cm ESTABLISHED as REJECTED reason 28",
+                        "cma event RDMA_CM_EVENT_REJECTED, error 28", "status [1-9]"))
+
+
+def fault_cases(at, port, limit_s=60):
+    yield of_connections(at, port, limit_s)
     for rule, mode in RULES:
         quoted = shlex.quote(rule)
         here = f"{at.build / 'hostnic'} lab -q --seed 5 --fault {quoted} -- {at.build / FAULTED} {mode}"
         there = ("LD_LIBRARY_PATH=/host /host/hostnic fault --device rxe0 --seed 5 "
                  f"--rule {quoted} -- /host/hostnic-faulted {mode}")
-        in_guest = " ".join(shlex.quote(str(word)) for word in at.in_guest(SAID % (there, "/host/faulted-stderr"), limit_s))
+        in_guest = words(at.in_guest(SAID % (there, "/host/faulted-stderr"), limit_s))
         scratch = at.directory
         line = (f"{SAID % (here, scratch / 'here-stderr')} > {scratch}/here; {in_guest} > {scratch}/there; "
                 f"cat {scratch}/here; echo; grep -c . {scratch}/here > /dev/null || exit 1; "

@@ -209,7 +209,7 @@ def main():
         clean = select(cases_at(at, ports, False), options)
         lossy = select(cases_at(at, ports, True), options)
         # Rules have nothing to do with packets.
-        faults = select(list(fault_cases(at)), options) if mtu == INTERFACE_MTUS[0] else []
+        faults = select(list(fault_cases(at, ports.next())), options) if mtu == INTERFACE_MTUS[0] else []
         if options.list:
             print("\n".join(case.name for case in clean + lossy + faults))
         elif not clean and not lossy and not faults:
