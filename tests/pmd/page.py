@@ -3,7 +3,7 @@
 
 from pathlib import Path
 
-from ground import ETHERNET_MTU, LINKS, MTUS
+from pmd_ground import ETHERNET_MTU, LINKS, MTUS
 from machine import ADAPTERS
 from rows import DEEDS, LOSS_PERCENT, ROWS
 

@@ -24,7 +24,7 @@ from guest import be_first_process, set_up_tree  # noqa: E402
 import frames  # noqa: E402
 import kernel  # noqa: E402
 import page  # noqa: E402
-from ground import ADDRESSES, ETHERNET_MTU, LINKS, MTUS, USUAL, CannotRun, Ground  # noqa: E402
+from pmd_ground import ADDRESSES, ETHERNET_MTU, LINKS, MTUS, USUAL, CannotRun, Ground  # noqa: E402
 from machine import ADAPTERS, ASK, IN_GUEST, PCI_ADDRESSES, Machine  # noqa: E402
 from rows import (  # noqa: E402
     DEEDS, ENDS_WELL, FRAMES, LINK_LOST, LOSS_PERCENT, NO_HUGE, REMOVED, ROWS, VERIFY)
