@@ -23,9 +23,15 @@ bool is_file_name(std::string_view text) {
   return text.find('/') != std::string_view::npos || text.ends_with(".toml");
 }
 
+// A path in one line, as errors have it.
+std::string source_of(const std::string& path) {
+  const auto printable = [](char c) { return c >= ' ' && c <= '~'; };
+  return std::ranges::all_of(path, printable) ? path : shown(path);
+}
+
 Expected<Personality, ConfigError> load_file(const std::string& path) {
   const auto unreadable = [&](const char* why) {
-    return Unexpected(ConfigError{path, 0, 0,
+    return Unexpected(ConfigError{source_of(path), 0, 0,
                                   fmt::format("can't be read: {} (give --like a personality's name "
                                               "or a readable file; `hostnic like` lists names)",
                                               why)});
@@ -39,7 +45,7 @@ Expected<Personality, ConfigError> load_file(const std::string& path) {
   if (!file) return unreadable(std::strerror(errno != 0 ? errno : EIO));
   std::ostringstream text;
   text << file.rdbuf();
-  return parse_personality(text.str(), path);
+  return parse_personality(text.str(), source_of(path));
 }
 
 }  // namespace

@@ -177,6 +177,13 @@ TEST(Personality, GivesANicItsNameAndGidsUnlessItHasOwn) {
   EXPECT_NE(bad.error().text().find("like: none: no such personality"), std::string::npos);
 }
 
+// Found by the fuzzer of configurations.
+TEST(Personality, AnErrorIsOneLineWhateverThePath) {
+  const auto bad = parse_nic_option("like=no\n\x01/such", 0);
+  ASSERT_FALSE(bad);
+  for (const char c : bad.error().text()) EXPECT_TRUE(c >= ' ' && c <= '~') << int{c};
+}
+
 TEST(Personality, OfAllNicsLeavesThoseThatHaveOne) {
   const Personality mlx5 = must_find("mlx5");
   const auto config = parse_config("[[nic]]\nlike = 'rxe'\n[[nic]]\n", "test.toml", &mlx5);
