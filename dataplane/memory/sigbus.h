@@ -64,7 +64,7 @@ inline bool copy_is_void(const std::byte* at, uint64_t length_bytes) {
   look_at_copy(at, length_bytes);
   return has_faulted();
 }
-// The same of a copy from client memory, or what may be, to client memory.
+// Does it for a copy from client memory, or what may be such, to client memory.
 inline bool copy_is_void(const std::byte* from, const std::byte* to, uint64_t length_bytes) {
   if (sigbus_detail::highest.load(std::memory_order_relaxed) != 0) [[unlikely]] {
     sigbus_detail::look_at_copy(from, length_bytes);

@@ -24,13 +24,13 @@ enum MissingFeature : uint32_t {
 };
 
 struct DeviceOffer {
-  // Of a queue pair, and of a work request.
+  // These are of a queue pair, and of a work request.
   uint32_t max_qp_wr = kMaxQueueEntries;
   uint32_t max_sge = kMaxSge;
   uint32_t max_inline_bytes = kMaxInlineBytes;
   uint32_t max_qp_rd_atom = kReadDestinationEntries;
   uint32_t max_message_bytes = kMaxMessageBytes;
-  // Of an open device.
+  // These are of an open device.
   uint32_t max_cqs = 65536;
   // Adapters have this limit: libfabric's rxm asks for 262,144, ib_write_bw -q 10000 for 1,280,000.
   uint32_t max_cqe = 4'194'303;

@@ -4,6 +4,7 @@
 from pathlib import Path
 
 from interop_rows import ROWS
+from marked_page import write_part
 
 PAGE = Path(__file__).resolve().parents[2] / "docs/interop.md"
 BEGIN = "<!-- tests/interop/run_interop_tests.py writes from here -->\n"
@@ -35,7 +36,4 @@ def table(results):
 
 
 def write(results):
-    page = PAGE.read_text(encoding="utf-8")
-    before, _, rest = page.partition(BEGIN)
-    _, _, after = rest.partition(END)
-    PAGE.write_text(before + BEGIN + table(results) + END + after, encoding="utf-8")
+    write_part(PAGE, BEGIN, END, table(results))

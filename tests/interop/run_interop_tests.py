@@ -13,7 +13,7 @@ import signal
 import sys
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "lab"))
+sys.path[:0] = [str(Path(__file__).resolve().parents[1] / part) for part in ("lab", "support")]
 from harness import BUSY_FACTOR, Case, Ports, pair, parse, require_programs, run_one, select  # noqa: E402
 import ground  # noqa: E402
 from ground import HOSTNIC_ADDRESS, RXE_ADDRESS, RXE_GID_INDEX, CannotRun, Ground  # noqa: E402

@@ -5,6 +5,7 @@ from pathlib import Path
 
 from pmd_ground import ETHERNET_MTU, LINKS, MTUS
 from machine import ADAPTERS
+from marked_page import write_part
 from rows import DEEDS, LOSS_PERCENT, ROWS
 
 PAGE = Path(__file__).resolve().parents[2] / "docs/physical-nic.md"
@@ -35,7 +36,4 @@ def table(results):
 
 
 def write(results):
-    text = PAGE.read_text(encoding="utf-8")
-    before, _, rest = text.partition(BEGIN)
-    _, _, after = rest.partition(END)
-    PAGE.write_text(before + BEGIN + table(results) + END + after, encoding="utf-8")
+    write_part(PAGE, BEGIN, END, table(results))

@@ -79,7 +79,7 @@ class Bench {
 
   // What both programs do in a turn. Returns how many completions there were so far.
   size_t turn(uint64_t looks_at) {
-    // Who is told looks when it likes.
+    // The end that is told looks when it likes.
     const bool polls = random_.percent(polls_percent_);
     for (size_t i = 0; i < 2; ++i) {
       completed_ += near_[i]->poll(*near_[i]->send_cq).size();
@@ -245,7 +245,7 @@ TEST(Adversary, AcknowledgementsComeTwice) {
   EXPECT_GT(pair.near_counter(Counter::acks_received), pair.far_counter(Counter::acks_sent));
 }
 
-// The same seed is the same run.
+// A seed makes the same run each time.
 TEST(Adversary, ASeedIsARun) {
   const auto outcomes_of = [](uint64_t seed) {
     Bench bench(Ordering::kAdversarial, seed);

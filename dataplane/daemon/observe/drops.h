@@ -16,7 +16,7 @@ std::string why_dropped(const QpView& qp, const std::string& nic);
 // host.
 std::string why_stray(const StrayDatagrams& stray, const std::string& nic, const std::string& from,
                       uint32_t own_qpn);
-// The same to their sender, where the last one was his.
+// Says it to the sender of the last one.
 std::string why_lost(const StrayDatagrams& stray, const std::string& nic);
 
 }  // namespace hostnic

@@ -26,11 +26,12 @@ class PciAdapter {
   // Whether the adapter reaches this process's memory by physical addresses, as nothing translates
   // them: DPDK has no others for huge pages alone.
   bool needs_huge_pages() const;
-  // What of its registers is mapped here, by the lines of a file such as /proc/self/maps. Those
+  // Finds the registers that are mapped here, by the lines of a file such as /proc/self/maps. Those
   // that vfio maps are not among them: vfio keeps an adapter until it is given back.
   std::vector<std::span<std::byte>> mapped_registers(
       const std::string& maps = "/proc/self/maps") const;
-  // Why DPDK does not drive it, as far as can be seen, and the remedy; empty if nothing is amiss.
+  // Says why DPDK does not drive it, as far as can be seen, and the remedy; empty if nothing is
+  // amiss.
   std::string what_is_amiss() const;
 
  private:

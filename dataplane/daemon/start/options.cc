@@ -320,7 +320,7 @@ void apply_ordering(const std::string& name, DaemonPlan& plan) {
   }
 }
 
-// Of a NIC whose ordering is adversarial: how packets arrive, and what it draws itself.
+// Says how packets arrive at a NIC whose ordering is adversarial, and gives it a seed of its own.
 void prepare_adversary(NicPlan& nic, uint64_t seed) {
   if (nic.settings.ordering != Ordering::kAdversarial) return;
   const impair::Spec rules = impair::adversary_rules();
