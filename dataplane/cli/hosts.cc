@@ -112,6 +112,7 @@ int run_command(const LabOptions& options, const HostsPlan& plan, const std::str
   const int status = wait_and_forward(pid, child_ended);
   const uint64_t duration_ns = monotonic_ns() - start_ns;
   if (!running_capture.stop()) fail("lab", "--capture: the file is not complete");
+  await_programs_end(sockets_of(plan, directory));
   end_lab_trace(options, sockets_of(plan, directory));
   if (!options.report.empty()) {
     std::vector<std::string> sockets;

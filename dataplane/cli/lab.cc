@@ -132,6 +132,7 @@ int run_lab(const LabOptions& options, const std::vector<std::string>& command) 
   if (!capture.stop())
     fail("lab",
          fmt::format("--capture: {} is not complete", capture_file(options, directory->path())));
+  await_programs_end({{"", plan.socket()}});
   end_lab_trace(options, {{"", plan.socket()}});
   if (!options.report.empty())
     write_lab_report(options, directory->path(), {plan.socket()}, command);

@@ -40,6 +40,19 @@ void begin_lab_trace(const LabOptions& options, const std::vector<LabSocket>& so
       fail("lab", fmt::format("--trace-points: {}", done.error()));
 }
 
+void await_programs_end(const std::vector<LabSocket>& sockets) {
+  constexpr uint64_t kPatienceNs = 500'000'000;
+  constexpr timespec kPause{0, 2'000'000};
+  const uint64_t give_up_ns = monotonic_ns() + kPatienceNs;
+  for (const LabSocket& socket : sockets) {
+    while (monotonic_ns() < give_up_ns) {
+      const auto clients = run_text(socket.path, "show client");
+      if (!clients || clients->starts_with("no clients")) break;
+      nanosleep(&kPause, nullptr);
+    }
+  }
+}
+
 void end_lab_trace(const LabOptions& options, const std::vector<LabSocket>& sockets) {
   if (options.trace_points.empty()) return;
   const std::string directory = std::filesystem::absolute(options.trace_points).string();

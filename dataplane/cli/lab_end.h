@@ -16,6 +16,10 @@ struct LabSocket {
   std::string path;
 };
 
+// Waits until these hostnicds have noticed that programs have ended, half a second at most, since
+// some may live on: what queue pairs ended like is known then.
+void await_programs_end(const std::vector<LabSocket>& sockets);
+
 // Has each of these hostnicds trace messages; and write what it has traced into the directory that
 // was asked for, several each into one of its own there. Says on stderr what goes wrong.
 void begin_lab_trace(const LabOptions& options, const std::vector<LabSocket>& sockets);
