@@ -22,6 +22,7 @@ import pcapng
 
 PAIR = Path(__file__).resolve().parent / "pair.py"
 ETHERNET, IPV4, UDP, BTH = 14, 20, 8, 12
+IPPROTO_UDP = 17
 BTH_AT = ETHERNET + IPV4 + UDP
 NATIVE = range(0xC0, 0xCA)
 ROCE_PORT = 4791
@@ -72,6 +73,13 @@ def wrong_in(frame):
     if icrc(frame) != struct.unpack_from("<I", frame, len(frame) - 4)[0]:
         return "the ICRC"
     return None
+
+
+def is_foreign(packet):
+    """Whether it is for the machine and not for the NIC: both arrive at a packet socket. An acknowledged sequence number
+    of TCP lies where the BTH has its opcode."""
+    return not packet.sent and (packet.bytes[12:14] != b"\x08\x00" or packet.bytes[ETHERNET + 9] != IPPROTO_UDP or
+                                packet.bytes[ETHERNET + IPV4 + 2:BTH_AT - 4] != ROCE_PORT.to_bytes(2, "big"))
 
 
 def is_corrupt(packet):
@@ -157,7 +165,8 @@ def wrong_by_tshark(path, capture):
         if malformed := [n for n in frames_where(path, expression, *options) if not is_corrupt(capture.packets[n - 1])]:
             yield f"tshark {' '.join(options)}: {len(malformed)} malformed packets, the first is {malformed[0]}"
     native = [number for number, packet in enumerate(capture.packets, 1)
-              if not is_corrupt(packet) and len(packet.bytes) > BTH_AT and packet.bytes[12:14] == b"\x08\x00" and packet.bytes[BTH_AT] in NATIVE]
+              if not is_corrupt(packet) and not is_foreign(packet) and len(packet.bytes) > BTH_AT
+              and packet.bytes[12:14] == b"\x08\x00" and packet.bytes[BTH_AT] in NATIVE]
     shown = set(frames_where(path, "hostnic.icrc", *dissector))
     if not shown.issuperset(native):
         yield f"the dissector does not show all of the {len(native)} packets of native opcodes"
@@ -194,9 +203,7 @@ def check(path, counters):
     capture = pcapng.read(path)
     wrong = list(compare(capture, counters))
     for number, packet in enumerate(capture.packets, 1):
-        # At a packet socket arrives what is for the machine, too.
-        foreign = not packet.sent and packet.bytes[ETHERNET + IPV4 + 2:BTH_AT - 4] != ROCE_PORT.to_bytes(2, "big")
-        if not foreign and not is_corrupt(packet) and (reason := wrong_in(packet.bytes)) is not None:
+        if not is_foreign(packet) and not is_corrupt(packet) and (reason := wrong_in(packet.bytes)) is not None:
             wrong.append(f"packet {number}: {reason}")
     has_tshark = shutil.which("tshark") is not None
     if has_tshark:
