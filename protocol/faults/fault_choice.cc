@@ -16,6 +16,7 @@ bool matches(const FaultRule& fault, const FaultOccasion& occasion, const FaultP
   if (fault.qpn && *fault.qpn != occasion.qpn) return false;
   if (fault.qp_ordinal && *fault.qp_ordinal != occasion.qp_ordinal) return false;
   if (fault.cq_ordinal != 0 && fault.cq_ordinal != occasion.cq_ordinal) return false;
+  if (fault.srq_ordinal != 0 && fault.srq_ordinal != occasion.srq_ordinal) return false;
   if (!fault.device.empty() && fault.device != occasion.device) return false;
   if (!fault.program.empty() && fault.program != place.program) return false;
   if (fault.rank && fault.rank != place.rank) return false;

@@ -22,7 +22,7 @@ struct FaultOccasion {
   std::string_view call;  // kCall: its name without "ibv_"
   int event = 0;          // kEvent, kCmEvent
   std::string_view device;
-  uint32_t qpn = 0, qp_ordinal = 0, cq_ordinal = 0;  // 0: of none
+  uint32_t qpn = 0, qp_ordinal = 0, cq_ordinal = 0, srq_ordinal = 0;  // 0: of none
   uint64_t size = 0;
   int state = -1, opcode = -1;
   uint64_t now_ns = 0;  // since the process opened its first device

@@ -18,8 +18,7 @@ constexpr unsigned bit(Subject subject) { return 1u << static_cast<unsigned>(sub
 constexpr unsigned kCalls = bit(Subject::kCall), kPosts = bit(Subject::kPost),
                    kCompletions = bit(Subject::kCompletion), kEvents = bit(Subject::kEvent),
                    kCmEvents = bit(Subject::kCmEvent),
-                   kAll = kCalls | kPosts | kCompletions | kEvents | kCmEvents,
-                   kCounted = kAll & ~kEvents;
+                   kAll = kCalls | kPosts | kCompletions | kEvents | kCmEvents;
 
 std::string list_of(std::span<const FaultName> names) {
   std::string text;
@@ -42,6 +41,7 @@ class Parser : private impair::SpecReader {
     kTrigger,
     kQp,
     kCq,
+    kSrq,
     kDevice,
     kProgram,
     kRank,
@@ -67,7 +67,7 @@ class Parser : private impair::SpecReader {
     uint8_t properties;  // that a call must have for it
     bool (Parser::*parse)(FaultRule&);
   };
-  static const std::array<Clause, 23> kClauses;
+  static const std::array<Clause, 24> kClauses;
 
   bool parse_into(std::vector<FaultRule>& faults);
   bool parse_fault(FaultRule& fault, const std::vector<FaultRule>& before);
@@ -87,7 +87,8 @@ class Parser : private impair::SpecReader {
     return count(fault.trigger.count);
   }
   bool clause_qp(FaultRule& fault);
-  bool clause_cq(FaultRule& fault);
+  bool clause_cq(FaultRule& fault) { return ordinal(fault.cq_ordinal); }
+  bool clause_srq(FaultRule& fault) { return ordinal(fault.srq_ordinal); }
   bool clause_behind(FaultRule& fault);
   bool clause_device(FaultRule& fault) { return name(fault.device); }
   bool clause_program(FaultRule& fault) { return name(fault.program); }
@@ -122,6 +123,7 @@ class Parser : private impair::SpecReader {
   bool clause_for(FaultRule& fault) { return duration(fault.for_ns); }
 
   bool name(std::string& value);
+  bool ordinal(uint32_t& value);
   bool size(uint64_t& value);
   bool named(std::optional<int>& value, std::span<const FaultName> names, const char* what);
   bool number(std::optional<uint32_t>& value, uint64_t least, uint64_t most, const char* expected) {
@@ -132,13 +134,14 @@ class Parser : private impair::SpecReader {
   }
 };
 
-const std::array<Parser::Clause, 23> Parser::kClauses{{
-    {"all", kTrigger, kCounted, 0, &Parser::clause_all},
-    {"nth", kTrigger, kCounted, 0, &Parser::clause_nth},
-    {"every", kTrigger, kCounted, 0, &Parser::clause_every},
-    {"first", kTrigger, kCounted, 0, &Parser::clause_first},
+const std::array<Parser::Clause, 24> Parser::kClauses{{
+    {"all", kTrigger, kAll, 0, &Parser::clause_all},
+    {"nth", kTrigger, kAll, 0, &Parser::clause_nth},
+    {"every", kTrigger, kAll, 0, &Parser::clause_every},
+    {"first", kTrigger, kAll, 0, &Parser::clause_first},
     {"qp", kQp, kCalls | kPosts | kCompletions | kEvents, kHasQp, &Parser::clause_qp},
-    {"cq", kCq, kCompletions, 0, &Parser::clause_cq},
+    {"cq", kCq, kCompletions | kEvents, 0, &Parser::clause_cq},
+    {"srq", kSrq, kEvents, 0, &Parser::clause_srq},
     {"device", kDevice, kCalls | kPosts | kCompletions | kEvents, kHasDevice,
      &Parser::clause_device},
     {"program", kProgram, kAll, 0, &Parser::clause_program},
@@ -148,9 +151,9 @@ const std::array<Parser::Clause, 23> Parser::kClauses{{
     {"to", kTo, kCalls, kHasState, &Parser::clause_to},
     {"opcode", kOpcode, kPosts | kCompletions, 0, &Parser::clause_opcode},
     {"after", kAfter, kAll, 0, &Parser::clause_after},
-    {"until", kUntil, kCounted, 0, &Parser::clause_until},
+    {"until", kUntil, kAll, 0, &Parser::clause_until},
     {"errno", kErrno, kCalls, 0, &Parser::clause_errno},
-    {"delay", kDelay, kCounted, 0, &Parser::clause_delay},
+    {"delay", kDelay, kAll, 0, &Parser::clause_delay},
     {"behind", kBehind, kCompletions, 0, &Parser::clause_behind},
     {"status", kStatus, kCompletions, 0, &Parser::clause_status},
     {"vendor", kVendor, kCompletions, 0, &Parser::clause_vendor},
@@ -214,7 +217,11 @@ bool Parser::parse_subject(FaultRule& fault) {
 bool Parser::may_have(const FaultRule& fault, const Clause& clause) {
   if ((clause.subjects & bit(fault.subject)) == 0) return false;
   if (fault.subject != Subject::kCall) {
-    if (clause.id == kQp && fault.subject == Subject::kEvent) return is_of_qp(fault.event);
+    if (fault.subject == Subject::kEvent) {
+      if (clause.id == kQp) return is_of_qp(fault.event);
+      if (clause.id == kCq) return is_of_cq(fault.event);
+      if (clause.id == kSrq) return is_of_srq(fault.event);
+    }
     return clause.id != kFor || fault.event == value_of(event_names(), "PORT_ERR");
   }
   if (clause.id == kErrno) return fault.call->failure != Failure::kNone;
@@ -222,7 +229,7 @@ bool Parser::may_have(const FaultRule& fault, const Clause& clause) {
 }
 
 std::string Parser::clauses_of(const FaultRule& fault) {
-  std::string text = fault.subject == Subject::kEvent ? "" : "a percentage, ";
+  std::string text = "a percentage, ";
   for (const Clause& clause : kClauses)
     if (may_have(fault, clause)) text += std::string(clause.word) + ", ";
   return text + "; or the end";
@@ -233,8 +240,7 @@ bool Parser::parse_clause(FaultRule& fault, unsigned& seen) {
   const Clause* clause = nullptr;
   for (const Clause& candidate : kClauses)
     if (token.is(candidate.word) && may_have(fault, candidate)) clause = &candidate;
-  const bool bare_percentage =
-      token.kind == Token::Kind::kNumber && fault.subject != Subject::kEvent;
+  const bool bare_percentage = token.kind == Token::Kind::kNumber;
   if (clause == nullptr && !bare_percentage) return fail_here(clauses_of(fault));
   const ClauseId id = bare_percentage ? kTrigger : clause->id;
   if ((seen & (1u << id)) != 0)
@@ -282,6 +288,10 @@ bool Parser::check(const FaultRule& fault, unsigned seen, size_t start,
       if (has(kReason) && !has(kAs)) return fail_here("as EVENT, whose reason this is");
       break;
     case Subject::kEvent:
+      if (!has(kDelay) && (has(kTrigger) || has(kUntil)))
+        return fail_here("delay TIME: an event that is made comes once, at its time");
+      if (has(kDelay) && has(kFor))
+        return fail(start, "for of an event that is made, or delay of the device's own");
       break;
   }
   for (size_t i = 0; i < before.size(); ++i)
@@ -299,11 +309,11 @@ bool Parser::clause_qp(FaultRule& fault) {
   return number(fault.qp_ordinal, 1, 1u << 24, "a count from 1, such as #1");
 }
 
-bool Parser::clause_cq(FaultRule& fault) {
+bool Parser::ordinal(uint32_t& value) {
   constexpr const char* kExpected = "# and which one of the process, such as #1";
   if (!peek().is_symbol('#')) return fail_here(kExpected);
   take();
-  return integer(fault.cq_ordinal, 1, 1u << 24, kExpected);
+  return integer(value, 1, 1u << 24, kExpected);
 }
 
 bool Parser::clause_behind(FaultRule& fault) {

@@ -47,6 +47,7 @@ std::string choice_of(const FaultRule& fault) {
   if (fault.qpn) text += " qp " + std::to_string(*fault.qpn);
   if (fault.qp_ordinal) text += " qp #" + std::to_string(*fault.qp_ordinal);
   if (fault.cq_ordinal != 0) text += " cq #" + std::to_string(fault.cq_ordinal);
+  if (fault.srq_ordinal != 0) text += " srq #" + std::to_string(fault.srq_ordinal);
   if (!fault.device.empty()) text += " device " + fault.device;
   if (!fault.program.empty()) text += " program " + fault.program;
   if (fault.rank) text += " rank " + std::to_string(*fault.rank);
@@ -117,7 +118,7 @@ std::string fault_tables() {
 std::string_view fault_help() {
   return "RULE: fault CALL|post|wc|event EVENT|cm EVENT  [nth N|every N|first N|P%]\n"
          "      [qp N|qp #N] [device NAME] [program NAME] [rank N] [over SIZE] [under SIZE]\n"
-         "      [cq #N] [to STATE] [opcode OPCODE] [after TIME] [until TIME]\n"
+         "      [cq #N] [srq #N] [to STATE] [opcode OPCODE] [after TIME] [until TIME]\n"
          "      errno NAME | delay TIME | behind DEVICE|#N | status STATUS [vendor N] |\n"
          "      as EVENT [reason N] | for TIME\n"
          "such as 'fault create_cq nth 3 errno ENOMEM', 'fault reg_mr over 1G errno ENOMEM',\n"

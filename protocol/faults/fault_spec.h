@@ -10,7 +10,7 @@
 //           | "over" SIZE | "under" SIZE  -- bytes of a registration or message, entries of a queue
 //           | "to" STATE                  -- modify_qp
 //           | "opcode" OPCODE           -- post, wc
-//           | "cq" "#" N                -- wc; the N-th queue that the process created
+//           | "cq" "#" N | "srq" "#" N  -- wc, event; the N-th queue that the process created
 //           | "after" TIME | "until" TIME -- since the process opened its first device
 //           | "errno" ( NAME | N )        -- the call fails so, and is not made
 //           | "delay" TIME                -- the call, request, completion, or event, is late
@@ -29,7 +29,8 @@
 //  - wc, delay and behind: what stands behind it in its queue waits as well. `behind` ends after
 //    `delay`, or after 100 ms, if nothing is delivered there.
 //  - event: comes at the time `after`, once for each device that is open.
-//  - qp, for an event of a queue pair: default #1.
+//  - event, delay: the device's own event is late, and what stands behind it waits as well.
+//  - qp, srq, cq, for an event that is made: default #1.
 #pragma once
 
 #include <cstddef>
@@ -62,7 +63,7 @@ struct FaultRule {
   uint64_t over = 0, under = UINT64_MAX;
   bool has_over = false;
   std::optional<int> state, opcode;
-  uint32_t cq_ordinal = 0;  // of a completion's queue; 0: any
+  uint32_t cq_ordinal = 0, srq_ordinal = 0;  // 0: any
   uint64_t after_ns = 0, until_ns = UINT64_MAX;
   // What happens.
   int error = 0;  // errno's
@@ -76,6 +77,8 @@ struct FaultRule {
   uint64_t for_ns = 0;
   bool operator==(const FaultRule&) const = default;
 
+  // Whether it makes an event, rather than delays one.
+  bool makes_event() const { return subject == Subject::kEvent && delay_ns == 0; }
   bool is_behind() const { return !behind_device.empty() || behind_cq != 0; }
   // Whether it decides what comes of whatever matches it, and all of its subject does.
   bool takes_all() const;

@@ -120,13 +120,25 @@ constexpr FaultName kCompletions[] = {{"SEND", 0},
                                       {"RECV_WRITE_WITH_IMM", 129}};
 constexpr FaultName kStates[] = {{"RESET", 0}, {"INIT", 1}, {"RTR", 2}, {"RTS", 3},
                                  {"SQD", 4},   {"SQE", 5},  {"ERR", 6}};
-constexpr FaultName kEvents[] = {
-    {"QP_FATAL", 1},     {"QP_REQ_ERR", 2},           {"QP_ACCESS_ERR", 3},
-    {"COMM_EST", 4},     {"SQ_DRAINED", 5},           {"PATH_MIG", 6},
-    {"PATH_MIG_ERR", 7}, {"DEVICE_FATAL", 8},         {"PORT_ACTIVE", 9},
-    {"PORT_ERR", 10},    {"LID_CHANGE", 11},          {"PKEY_CHANGE", 12},
-    {"SM_CHANGE", 13},   {"QP_LAST_WQE_REACHED", 16}, {"CLIENT_REREGISTER", 17},
-    {"GID_CHANGE", 18}};
+constexpr FaultName kEvents[] = {{"CQ_ERR", 0},
+                                 {"QP_FATAL", 1},
+                                 {"QP_REQ_ERR", 2},
+                                 {"QP_ACCESS_ERR", 3},
+                                 {"COMM_EST", 4},
+                                 {"SQ_DRAINED", 5},
+                                 {"PATH_MIG", 6},
+                                 {"PATH_MIG_ERR", 7},
+                                 {"DEVICE_FATAL", 8},
+                                 {"PORT_ACTIVE", 9},
+                                 {"PORT_ERR", 10},
+                                 {"LID_CHANGE", 11},
+                                 {"PKEY_CHANGE", 12},
+                                 {"SM_CHANGE", 13},
+                                 {"SRQ_ERR", 14},
+                                 {"SRQ_LIMIT", 15},
+                                 {"QP_LAST_WQE_REACHED", 16},
+                                 {"CLIENT_REREGISTER", 17},
+                                 {"GID_CHANGE", 18}};
 constexpr FaultName kCmEvents[] = {
     {"ADDR_RESOLVED", 0},   {"ADDR_ERROR", 1},       {"ROUTE_RESOLVED", 2}, {"ROUTE_ERROR", 3},
     {"CONNECT_REQUEST", 4}, {"CONNECT_RESPONSE", 5}, {"CONNECT_ERROR", 6},  {"UNREACHABLE", 7},
@@ -165,6 +177,8 @@ std::string_view name_of(std::span<const FaultName> names, int value) {
 bool is_of_receive(int opcode) { return opcode >= 128; }
 
 bool is_of_qp(int event) { return (event >= 1 && event <= 7) || event == 16; }
-bool is_of_port(int event) { return event >= 9 && event <= 18 && event != 16; }
+bool is_of_cq(int event) { return event == 0; }
+bool is_of_srq(int event) { return event == 14 || event == 15; }
+bool is_of_port(int event) { return (event >= 9 && event <= 13) || event == 17 || event == 18; }
 
 }  // namespace hostnic::faults

@@ -55,8 +55,10 @@ std::string_view name_of(std::span<const FaultName> names, int value);
 
 // Whether a completion of this opcode is a receive's.
 bool is_of_receive(int opcode);
-// Whether an asynchronous event is about a queue pair, or about the device or its port.
+// The object that an asynchronous event is about; of none of these: the device.
 bool is_of_qp(int event);
+bool is_of_cq(int event);
+bool is_of_srq(int event);
 bool is_of_port(int event);
 
 }  // namespace hostnic::faults

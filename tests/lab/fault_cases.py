@@ -41,6 +41,13 @@ def of_objects(maker, hostnic, faulted):
     yield lab("events", "event PORT_ERR after 600ms for 600ms; event QP_FATAL qp #2 after 100ms", "events 2",
               "event: local work queue catastrophic error of the second, port active\n",
               "event: port error, port down\n", "event: port active, port active\n", "all is destroyed\n")
+    yield lab("an event of a completion queue", "event CQ_ERR after 100ms", "events 1", "event: CQ error of the queue, port active\n",
+              "all is destroyed\n")
+    yield lab("late events", "event QP_LAST_WQE_REACHED delay 2s", "own-events",
+              "nothing yet\n", "event: last WQE reached of [12]\nevent: last WQE reached of [12]\nboth came late\nno more events\n",
+              "all is destroyed\n")
+    yield lab("events that are not late beside one that is made", "event SRQ_LIMIT srq #2 after 1ms", "own-events",
+              "event: last WQE reached of [12]\nevent: last WQE reached of [12]\n", "no more events\n", "all is destroyed\n", exits=98)
 
 
 def delivered(output, device):

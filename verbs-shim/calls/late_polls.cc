@@ -9,6 +9,7 @@
 #include "verbs-shim/calls/next.h"
 #include "verbs-shim/calls/originals.h"
 #include "verbs-shim/calls/tables.h"
+#include "verbs-shim/faults/events.h"
 #include "verbs-shim/faults/late_posts.h"
 
 namespace hostnic::calls {
@@ -103,6 +104,16 @@ void acknowledge(ibv_cq* cq, unsigned count) {
   next(cq, count);
 }
 
+int take_async_event(ibv_context* context, ibv_async_event* event) {
+  HOSTNIC_NEXT(ibv_get_async_event);
+  return next(context, event);
+}
+
+void acknowledge_async_event(ibv_async_event* event) {
+  HOSTNIC_NEXT(ibv_ack_async_event);
+  next(event);
+}
+
 int post_send(ibv_qp* qp, ibv_send_wr* first, ibv_send_wr** bad) {
   return device_ops(qp->context).post_send(qp, first, bad);
 }
@@ -111,6 +122,7 @@ void unlock_in_child() { polls.unlock_in_child(); }
 
 [[gnu::constructor]] void prepare() {
   faults::set_queue_calls({take, arm, take_event, acknowledge, to_error});
+  faults::set_event_calls({take_async_event, acknowledge_async_event});
   faults::set_post(post_send);
   pthread_atfork(nullptr, nullptr, unlock_in_child);
 }

@@ -70,6 +70,7 @@ HOSTNIC_CALL_OF_PROGRAM int ibv_destroy_cq(ibv_cq* cq) {
   call.begins();
   const bool watched = is_watched_cq(cq);
   if (watched) forget_cq(cq);
+  const faults::ForgetsEvents forgets(cq);
   faults::LateQueue* const late = faults::is_on() ? faults::end_cq(cq) : nullptr;
   const int result = call.destroy(next, cq);
   if (late != nullptr) faults::cq_ended(late, /*stays=*/result != 0);
@@ -110,7 +111,9 @@ HOSTNIC_CALL_OF_PROGRAM ibv_srq* ibv_create_srq(ibv_pd* pd, ibv_srq_init_attr* a
                     attr->attr.max_sge);
   call.begins();
   const faults::OwnAsyncFd shown(pd->context);
-  return call.ends_with(check::made(call.make(next, pd, attr)), "srq");
+  ibv_srq* srq = check::made(call.make(next, pd, attr));
+  if (faults::is_on() && srq != nullptr) faults::note_created(srq);
+  return call.ends_with(srq, "srq");
 }
 
 HOSTNIC_CALL_OF_PROGRAM int ibv_modify_srq(ibv_srq* srq, ibv_srq_attr* attr, int mask) {
@@ -136,7 +139,11 @@ HOSTNIC_CALL_OF_PROGRAM int ibv_destroy_srq(ibv_srq* srq) {
   Call call("ibv_destroy_srq", srq);
   HOSTNIC_ARGUMENTS(call, "srq %p", address(srq));
   call.begins();
-  return call.ends(call.destroy(next, srq));
+  const faults::ForgetsEvents forgets(srq);
+  const uint32_t ordinal = faults::is_on() ? faults::forget(srq) : 0;
+  const int result = call.destroy(next, srq);
+  if (ordinal != 0 && result != 0) faults::remember(srq, ordinal);
+  return call.ends(result);
 }
 
 // -- Queue pairs.
@@ -218,6 +225,7 @@ HOSTNIC_CALL_OF_PROGRAM int ibv_destroy_qp(ibv_qp* qp) {
   call.begins();
   const bool watched = is_watched_qp(qp);
   if (watched) forget_qp(qp);
+  const faults::ForgetsEvents forgets(qp);
   const faults::KnownQp known = faults::is_on() ? faults::forget(qp) : faults::KnownQp{};
   if (faults::is_on()) faults::drop_posts(qp);
   ibv_context* const context = qp->context;

@@ -168,11 +168,17 @@ struct Noting {
   }
   ibv_srq* create_srq_ex(ibv_context* context, ibv_srq_init_attr_ex* attr) const {
     const faults::OwnAsyncFd shown(context);
-    return check::made(extended_of(context).create_srq_ex(context, attr));
+    ibv_srq* srq = check::made(extended_of(context).create_srq_ex(context, attr));
+    if (faults::is_on() && srq != nullptr) faults::note_created(srq);
+    return srq;
   }
   ibv_wq* create_wq(ibv_context* context, ibv_wq_init_attr* attr) const {
     const faults::OwnAsyncFd shown(context);
     return extended_of(context).create_wq(context, attr);
+  }
+  int destroy_wq(ibv_wq* wq) const {
+    const faults::ForgetsEvents forgets(wq);
+    return extended_of(wq->context).destroy_wq(wq);
   }
 };
 constexpr Noting noting;
@@ -260,8 +266,8 @@ HOSTNIC_TABLE_CALL(ibv_wq*, "ibv_create_wq", context, noting, create_wq,
 HOSTNIC_TABLE_CALL(int, "ibv_modify_wq", wq, extended_of(wq->context), modify_wq,
                    (ibv_wq * wq, ibv_wq_attr* attr), (wq, attr), "", "wq %p, mask 0x%x",
                    HOSTNIC_P(wq), attr->attr_mask)
-HOSTNIC_TABLE_CALL(int, "ibv_destroy_wq", wq, extended_of(wq->context), destroy_wq, (ibv_wq * wq),
-                   (wq), "", "wq %p", HOSTNIC_P(wq))
+HOSTNIC_TABLE_CALL(int, "ibv_destroy_wq", wq, noting, destroy_wq, (ibv_wq * wq), (wq), "", "wq %p",
+                   HOSTNIC_P(wq))
 HOSTNIC_TABLE_CALL(ibv_flow*, "ibv_create_flow", qp, extended_of(qp->context), ibv_create_flow,
                    (ibv_qp * qp, ibv_flow_attr* attr), (qp, attr), "flow",
                    "qp 0x%x, type %d, priority %u, %u specs", qp->qp_num, attr->type,

@@ -112,13 +112,9 @@ HOSTNIC_CALL_OF_PROGRAM int ibv_get_async_event(ibv_context* context, ibv_async_
   Call call("ibv_get_async_event", context);
   HOSTNIC_ARGUMENTS(call, "context %p", address(context));
   call.begins();
-  const int result = !call.goes_on() ? call.failure<int>()
-                     : faults::is_on()
-                         ? faults::take_event(context, event,
-                                              [](ibv_context* of, ibv_async_event* taken) {
-                                                return next(of, taken);
-                                              })
-                         : next(context, event);
+  const int result = !call.goes_on()   ? call.failure<int>()
+                     : faults::is_on() ? faults::take_event(context, event)
+                                       : next(context, event);
   if (result == 0 && check::is_on()) check::took_event(*event);
   return ends_telling(call, result, [&](Text& text) {
     text.add(", ");

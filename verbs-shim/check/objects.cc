@@ -124,11 +124,17 @@ void note(ibv_comp_channel* channel) {
 
 void note(ibv_cq* cq) {
   note_object(ObjectKind::kCq, cq, cq->context, {cq->context, cq->channel});
-  auto* made = new CqShadow;
+  const SpinGuard guard(shadow().lock);
+  Shadow& all = shadow();
+  CqShadow* made = all.free_cqs.empty() ? new CqShadow : all.free_cqs.back();
+  if (!all.free_cqs.empty()) all.free_cqs.pop_back();
   made->cq = cq;
   made->entries.store(cq->cqe);
-  const SpinGuard guard(shadow().lock);
-  shadow().cqs[cq] = made;
+  made->may_come.store(0);
+  made->unacknowledged.store(0);
+  made->only_qp.store(nullptr);
+  made->qps.store(0);
+  all.cqs[cq] = made;
 }
 
 void note(ibv_cq_ex* cq) { note(ibv_cq_ex_to_cq(cq)); }
@@ -317,6 +323,9 @@ void destroyed(const Going& going, bool is_gone) {
     going.srq->receives.clear();
     const SpinGuard guard(shadow().lock);
     shadow().free_srqs.push_back(going.srq);
+  } else if (going.cq != nullptr) {
+    const SpinGuard guard(shadow().lock);
+    shadow().free_cqs.push_back(going.cq);
   }
   delete going.taken;
   errno = saved_errno;

@@ -192,6 +192,7 @@ struct Shadow {
   std::unordered_map<const ibv_srq*, SrqShadow*> srqs;
   std::vector<QpShadow*> free_qps;
   std::vector<SrqShadow*> free_srqs;
+  std::vector<CqShadow*> free_cqs;  // threads that poll may still look at one that is gone
   uint64_t live_regions = 0;
   std::atomic<uint64_t> posted{0};  // requests of all queue pairs
   bool forks_are_safe = false;

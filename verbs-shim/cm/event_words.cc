@@ -140,7 +140,7 @@ std::string refused_group(std::span<const std::byte> address, int error) {
 
 std::string address_words(std::span<const std::byte> address) {
   sockaddr_in6 v6{};
-  memcpy(&v6, address.data(), std::min(sizeof(v6), address.size()));
+  if (!address.empty()) memcpy(&v6, address.data(), std::min(sizeof(v6), address.size()));
   char host[INET6_ADDRSTRLEN] = "";
   if (sockaddr_in v4{}; v6.sin6_family == AF_INET) {
     memcpy(&v4, &v6, sizeof(v4));

@@ -259,16 +259,29 @@ Decision decide(FaultOccasion& occasion) {
 const FaultRule* next_event_rule(size_t& index, std::string_view device) {
   while (index < rule_count) {
     const FaultRule& fault = the_rules[index++].fault;
+    if (!fault.makes_event()) continue;
     FaultOccasion occasion;
     occasion.subject = Subject::kEvent;
     occasion.event = fault.event;
     occasion.device = device;
     occasion.qpn = fault.qpn.value_or(0);
     occasion.qp_ordinal = fault.qp_ordinal.value_or(0);
+    occasion.cq_ordinal = fault.cq_ordinal;
+    occasion.srq_ordinal = fault.srq_ordinal;
     occasion.now_ns = fault.after_ns;
     if (matches(fault, occasion, the_place)) return &fault;
   }
   return nullptr;
+}
+
+bool has_late_events(std::string_view device) {
+  for (size_t i = 0; i < rule_count; ++i) {
+    const FaultRule& fault = the_rules[i].fault;
+    if (fault.subject == Subject::kEvent && !fault.makes_event() &&
+        (fault.device.empty() || fault.device == device))
+      return true;
+  }
+  return false;
 }
 
 void count_event(const FaultRule& fault) {

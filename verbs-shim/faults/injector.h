@@ -28,9 +28,12 @@ struct Decision {
 // The time of the occasion need not be set.
 Decision decide(FaultOccasion& occasion);
 
-// The rules of events, one by one, as far as they are for this process and device; null: no more.
+// The rules that make events, one by one, as far as they are for this process and device; null: no
+// more.
 // `index` is where to look from, and is moved on.
 const FaultRule* next_event_rule(size_t& index, std::string_view device);
+// Whether some rule has the device's own events come late.
+bool has_late_events(std::string_view device);
 // Counts an event that its rule has made.
 void count_event(const FaultRule& fault);
 

@@ -22,6 +22,7 @@
 
 #include "verbs-shim/faults/injector.h"
 #include "verbs-shim/faults/queue_pairs.h"
+#include "verbs-shim/faults/quiet_thread.h"
 
 namespace hostnic::faults {
 namespace {
@@ -160,13 +161,8 @@ void* run(void*) {
 // Starts the thread if this process has none. False: it can't be.
 bool start_thread(Shared& of) {
   if (of.has_thread) return true;
-  // Signals are the program's threads' business.
-  sigset_t all, before;
-  sigfillset(&all);
-  pthread_sigmask(SIG_SETMASK, &all, &before);
   pthread_t thread{};
-  of.has_thread = pthread_create(&thread, nullptr, run, nullptr) == 0;
-  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  of.has_thread = start_quiet_thread(thread, run, nullptr);
   if (of.has_thread) pthread_detach(thread);
   return of.has_thread;
 }

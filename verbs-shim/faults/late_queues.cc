@@ -24,6 +24,7 @@
 #include "protocol/hostif/unique_fd.h"
 #include "verbs-shim/faults/completions.h"
 #include "verbs-shim/faults/injector.h"
+#include "verbs-shim/faults/quiet_thread.h"
 
 namespace hostnic::faults {
 namespace {
@@ -291,20 +292,15 @@ bool start_pump() {
   pump_epoll_fd = epoll_create1(EPOLL_CLOEXEC);
   timer_fd = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
   if (pump_epoll_fd < 0 || timer_fd < 0 || !add_to_epoll(pump_epoll_fd, timer_fd)) return false;
-  // Signals are the program's threads' business.
-  sigset_t all, before;
-  sigfillset(&all);
-  pthread_sigmask(SIG_SETMASK, &all, &before);
   pthread_t thread{};
-  const bool runs = pthread_create(&thread, nullptr, run_pump, nullptr) == 0;
-  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  const bool runs = start_quiet_thread(thread, run_pump, nullptr);
   if (runs) pthread_detach(thread);
   pump_runs.store(runs, std::memory_order_relaxed);
   return runs;
 }
 
-// A kernel's channel is a file of its own kind; libibverbs reads it by the channel's descriptor.
-// hostnic's are eventfds, which its library reads by a descriptor that it has noted.
+}  // namespace
+
 bool is_eventfd(int fd) {
   const std::string link = "/proc/self/fd/" + std::to_string(fd);
   char target[64];
@@ -313,11 +309,16 @@ bool is_eventfd(int fd) {
          std::string_view(target, static_cast<size_t>(length)) == "anon_inode:[eventfd]";
 }
 
-}  // namespace
-
 void set_queue_calls(const QueueCalls& calls) { next = calls; }
 
 bool holds_completions() { return has_late_completions(); }
+
+ibv_cq* find_cq(uint32_t ordinal) {
+  const std::lock_guard lock(mutex());
+  for (const auto& queue : queues())
+    if (queue->ordinal == ordinal) return queue->cq;
+  return nullptr;
+}
 
 void begin_cq(ibv_cq* cq) {
   auto queue = std::make_unique<LateQueue>();

@@ -36,6 +36,11 @@ struct QueueCalls {
 // Is called once, before any program's call.
 void set_queue_calls(const QueueCalls& calls);
 
+// A kernel's channel is a file of its own kind; libibverbs reads it, and a context's asynchronous
+// events, by the descriptor that the program sees. hostnic's are eventfds, which its library reads
+// by a descriptor that it has noted.
+bool is_eventfd(int fd);
+
 // Whether some rule holds completions back: then, and only then, the calls below are made instead
 // of the device's. Once true it stays so.
 bool holds_completions();
@@ -49,6 +54,8 @@ LateQueue* end_cq(ibv_cq* cq);
 void cq_ended(LateQueue* queue, bool stays);
 // The place of a queue among those that the process created, from 1; 0: unknown.
 uint32_t cq_ordinal(const ibv_cq* cq);
+// Null: there is none at that place.
+ibv_cq* find_cq(uint32_t ordinal);
 
 // Takes at most so many completions that need not be held any more, changed as rules say. Returns
 // how many, or -1 as the device does.

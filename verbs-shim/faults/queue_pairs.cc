@@ -25,6 +25,8 @@ class Lock {
 struct Table {
   std::unordered_map<const ibv_qp*, KnownQp> known;
   uint32_t created = 0;
+  std::unordered_map<const ibv_srq*, uint32_t> srqs;  // their ordinals
+  uint32_t created_srqs = 0;
 };
 // It is never destroyed, because programs destroy queue pairs while the process ends.
 Table& table() {
@@ -77,6 +79,40 @@ void set_failed(const ibv_qp* qp, bool failed) {
   const Lock lock;
   const auto found = table().known.find(qp);
   if (found != table().known.end()) found->second.failed = failed;
+}
+
+void note_created(const ibv_srq* srq) {
+  const Lock lock;
+  Table& all = table();
+  const auto [entry, added] = all.srqs.try_emplace(srq);
+  if (added) entry->second = ++all.created_srqs;
+}
+
+uint32_t forget(const ibv_srq* srq) {
+  const Lock lock;
+  const auto found = table().srqs.find(srq);
+  if (found == table().srqs.end()) return 0;
+  const uint32_t ordinal = found->second;
+  table().srqs.erase(found);
+  return ordinal;
+}
+
+void remember(const ibv_srq* srq, uint32_t ordinal) {
+  const Lock lock;
+  table().srqs[srq] = ordinal;
+}
+
+uint32_t srq_ordinal(const ibv_srq* srq) {
+  const Lock lock;
+  const auto found = table().srqs.find(srq);
+  return found == table().srqs.end() ? 0 : found->second;
+}
+
+const ibv_srq* find_srq(uint32_t ordinal) {
+  const Lock lock;
+  for (const auto& [srq, of] : table().srqs)
+    if (of == ordinal) return srq;
+  return nullptr;
 }
 
 }  // namespace hostnic::faults

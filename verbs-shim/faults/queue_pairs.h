@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The queue pairs of this process, as far as faults are about them: which one it was of those that
-// the process created, and whether a completion of it was made to fail.
+// The queue pairs and shared receive queues of this process, as far as faults are about them: which
+// one it was of those that the process created, and whether a completion of it was made to fail.
 #pragma once
 
 #include <infiniband/verbs.h>
@@ -28,5 +28,12 @@ KnownQp find_qp(const ibv_device* device, uint32_t qpn);
 KnownQp find_qp(uint32_t ordinal);
 // What it has posted is flushed from now on; until it is reset.
 void set_failed(const ibv_qp* qp, bool failed);
+
+// As those of queue pairs. An ordinal of 0: unknown.
+void note_created(const ibv_srq* srq);
+uint32_t forget(const ibv_srq* srq);
+void remember(const ibv_srq* srq, uint32_t ordinal);
+uint32_t srq_ordinal(const ibv_srq* srq);
+const ibv_srq* find_srq(uint32_t ordinal);
 
 }  // namespace hostnic::faults

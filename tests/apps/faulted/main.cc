@@ -6,6 +6,7 @@
 //   hostnic-faulted armed [DEVICE]             rules that it arms itself (hostnic-fault.h)
 //   hostnic-faulted until-fails SECONDS [DEVICE]  create_cq again and again, until it fails
 //   hostnic-faulted events SECONDS [DEVICE]    asynchronous events that come in this time
+//   hostnic-faulted own-events [DEVICE]        the device's own, which are late (late_events.h)
 //   hostnic-faulted late [DEVICE]              requests that the device gets late (late.h)
 //   hostnic-faulted skew HOW DEVICE DEVICE     completions of two devices (skew.h)
 #include <infiniband/verbs.h>
@@ -22,6 +23,7 @@
 #include <vector>
 
 #include "tests/apps/faulted/late.h"
+#include "tests/apps/faulted/late_events.h"
 #include "tests/apps/faulted/skew.h"
 #include "tests/support/verbs_pair.h"
 #include "verbs-shim/faults/hostnic-fault.h"
@@ -238,10 +240,11 @@ int run_events(int seconds, const char* device) {
     if (ibv_query_port(objects.context, 1, &port) != 0) fail("ibv_query_port");
     const bool of_qp = event.event_type == IBV_EVENT_QP_FATAL;
     printf("event: %s%s, port %s\n", ibv_event_type_str(event.event_type),
-           !of_qp                       ? ""
-           : event.element.qp == first  ? " of the first"
-           : event.element.qp == second ? " of the second"
-                                        : " of nobody",
+           event.event_type == IBV_EVENT_CQ_ERR && event.element.cq == objects.cq ? " of the queue"
+           : !of_qp                                                               ? ""
+           : event.element.qp == first                                            ? " of the first"
+           : event.element.qp == second                                           ? " of the second"
+                                                                                  : " of nobody",
            port.state == IBV_PORT_ACTIVE ? "active" : "down");
     fflush(stdout);
     ibv_ack_async_event(&event);
@@ -268,8 +271,10 @@ int main(int argc, char** argv) {
   }
   if (mode == "until-fails" && argc > 2) return run_until_fails(atoi(argv[2]), word(3));
   if (mode == "events" && argc > 2) return run_events(atoi(argv[2]), word(3));
+  if (mode == "own-events") return faulted::run_own_events(word(2));
   if (mode == "late") return faulted::run_late(word(2));
   if (mode == "skew" && argc > 4) return faulted::run_skew(argv[2], argv[3], argv[4]);
-  fprintf(stderr, "usage: hostnic-faulted calls|completions|armed|events|late|skew ...\n");
+  fprintf(stderr,
+          "usage: hostnic-faulted calls|completions|armed|events|own-events|late|skew ...\n");
   return 2;
 }

@@ -152,7 +152,11 @@ TEST_F(AbiEventQueue, PushesPopsAndRemovalsAtOnce) {
   constexpr uint64_t kCount = 20'001, kLast = kCount + 1;
   std::atomic<bool> done{false};
   std::thread remover([&] {
-    while (!done) queue_.remove_if([](uint64_t record) { return record % 3 == 0; });
+    while (!done) {
+      queue_.remove_if([](uint64_t record) { return record % 3 == 0; });
+      // Nobody else gets the lock otherwise.
+      std::this_thread::sleep_for(std::chrono::microseconds(50));
+    }
   });
   std::thread producer([&] {
     for (uint64_t i = 1; i <= kCount; ++i) queue_.push(i);

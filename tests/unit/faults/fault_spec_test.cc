@@ -32,16 +32,25 @@ void expect_canonical(const std::string& text) {
 
 TEST(FaultSpec, TheCanonicalTextIsTheRule) {
   for (const char* text :
-       {"fault create_cq nth 3 errno ENOMEM", "fault reg_mr over 1073741824 errno ENOMEM",
-        "fault modify_qp to RTR delay 2s", "fault wc nth 5 qp 17 status WR_FLUSH_ERR vendor 129",
-        "fault event PORT_ERR after 1s for 500ms", "fault event QP_FATAL qp #2 after 10ms",
-        "fault cm ESTABLISHED first 1 as REJECTED reason 28", "fault cm TIMEWAIT_EXIT delay 5s",
+       {"fault create_cq nth 3 errno ENOMEM",
+        "fault reg_mr over 1073741824 errno ENOMEM",
+        "fault modify_qp to RTR delay 2s",
+        "fault wc nth 5 qp 17 status WR_FLUSH_ERR vendor 129",
+        "fault event PORT_ERR after 1s for 500ms",
+        "fault event QP_FATAL qp #2 after 10ms",
+        "fault event QP_LAST_WQE_REACHED 5% qp #1 until 3s delay 50ms",
+        "fault event SRQ_LIMIT srq #2 after 10ms",
+        "fault event CQ_ERR cq #3",
+        "fault cm ESTABLISHED first 1 as REJECTED reason 28",
+        "fault cm TIMEWAIT_EXIT delay 5s",
         "fault post_send 0.1% device mlx5_0 program python3.11 rank 3 errno ENOMEM",
         "fault create_qp every 4 delay 1ms errno 4000",
         "fault cm ADDR_RESOLVED as ADDR_ERROR reason -110",
         "fault wc under 4096 opcode READ until 3s status GENERAL_ERR",
-        "fault wc nth 2 device hnic0 behind hnic1 delay 50ms", "fault wc every 3 cq #2 behind #1",
-        "fault wc 1% delay 1ms status GENERAL_ERR", "fault ack_cq_events delay 1us",
+        "fault wc nth 2 device hnic0 behind hnic1 delay 50ms",
+        "fault wc every 3 cq #2 behind #1",
+        "fault wc 1% delay 1ms status GENERAL_ERR",
+        "fault ack_cq_events delay 1us",
         "fault post 2% qp #3 device hnic0 over 1024 opcode WRITE after 1s delay 5ms"})
     expect_canonical(text);
 }
@@ -93,6 +102,13 @@ TEST(FaultSpec, WhatCanNeverFireIsRefused) {
   EXPECT_NE(error_of("fault wc errno EIO").find("found \"errno\""), std::string::npos);
   EXPECT_NE(error_of("fault event LID_CHANGE for 1s").find("found \"for\""), std::string::npos);
   EXPECT_NE(error_of("fault event LID_CHANGE qp #1").find("found \"qp\""), std::string::npos);
+  EXPECT_NE(error_of("fault event LID_CHANGE srq #1").find("found \"srq\""), std::string::npos);
+  EXPECT_NE(error_of("fault event QP_FATAL cq #1").find("found \"cq\""), std::string::npos);
+  EXPECT_NE(error_of("fault event SRQ_LIMIT srq 1").find("# and which"), std::string::npos);
+  EXPECT_NE(error_of("fault event PORT_ERR nth 2").find("comes once"), std::string::npos);
+  EXPECT_NE(error_of("fault event PORT_ERR until 1s").find("comes once"), std::string::npos);
+  EXPECT_NE(error_of("fault event PORT_ERR delay 1s for 1s").find("the device's own"),
+            std::string::npos);
   EXPECT_NE(error_of("fault cm ESTABLISHED reason 3 delay 1s").find("as EVENT"), std::string::npos);
   EXPECT_NE(error_of("fault reg_mr nth 1 every 2 errno EIO").find("only one of"),
             std::string::npos);

@@ -271,6 +271,9 @@ TEST_F(MemoryKept, BlocksOfTheHeap) {
 
 // The kernel unlocks all of an area of which a part moves away.
 TEST_F(MemoryKept, WhatIsLockedBesideItStaysLocked) {
+#ifdef __SANITIZE_ADDRESS__
+  GTEST_SKIP() << "AddressSanitizer makes mlock do nothing";
+#endif
   const PrivateFile file;
   Buffer buffer(kBytes, MAP_PRIVATE, file.fd());
   ASSERT_EQ(0, mlock(buffer.data(), kBytes)) << std::strerror(errno);
