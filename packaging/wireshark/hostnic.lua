@@ -1,7 +1,8 @@
 -- SPDX-License-Identifier: BSD-3-Clause
--- Wireshark's dissector for hostnic's native transport (docs/wire.md): opcodes 0xc0 to 0xc9 of RoCEv2, and what WRITE
--- Only carries in BTH beside the standard. All other packets go on to Wireshark's own dissector. Expert infos tell of
--- retransmissions, gaps, duplicates and NAKs; what the NIC decided is in the packets' comments (hostnic capture).
+-- Wireshark's dissector for hostnic's native transport (docs/wire.md): opcodes 0xc0 to 0xc5 and 0xe6 to 0xe9
+-- of RoCEv2, and what WRITE Only carries in BTH beside the standard. All other packets go on to Wireshark's own
+-- dissector. Expert infos tell of retransmissions, gaps, duplicates and NAKs; what the NIC decided is in the packets'
+-- comments (hostnic capture).
 --
 -- Installed where Wireshark looks for plugins; from elsewhere: tshark -X lua_script:hostnic.lua -r FILE
 
@@ -14,16 +15,16 @@ local hostnic = Proto("hostnic", "hostnic native RDMA transport")
 
 local OPCODES = {
   [0x0a] = "WRITE", [0xc0] = "WRITE_IMM", [0xc1] = "SEND", [0xc2] = "SEND_IMM", [0xc3] = "READ",
-  [0xc4] = "READ_RESPONSE", [0xc5] = "COMPARE_SWAP", [0xc6] = "FETCH_ADD", [0xc7] = "ATOMIC_RESPONSE",
-  [0xc8] = "ACK", [0xc9] = "SEND_INV"}
+  [0xc4] = "READ_RESPONSE", [0xc5] = "COMPARE_SWAP", [0xe6] = "FETCH_ADD", [0xe7] = "ATOMIC_RESPONSE",
+  [0xe8] = "ACK", [0xe9] = "SEND_INV"}
 -- The extension headers of each, in order.
 local LAYOUT = {
   [0xc0] = {"neth", "reth", "imm", "recv"}, [0xc1] = {"neth", "reth"}, [0xc2] = {"neth", "reth", "imm"},
   [0xc3] = {"neth", "reth", "read"}, [0xc4] = {"neth", "reth", "resp"}, [0xc5] = {"neth", "atomic", "read"},
-  [0xc6] = {"neth", "atomic", "read"}, [0xc7] = {"neth", "reth", "resp"}, [0xc8] = {"neth", "aeth", "sack"},
-  [0xc9] = {"neth", "reth", "ieth"}}
-local RESPONSES = {[0xc4] = true, [0xc7] = true}
-local ACK = 0xc8
+  [0xe6] = {"neth", "atomic", "read"}, [0xe7] = {"neth", "reth", "resp"}, [0xe8] = {"neth", "aeth", "sack"},
+  [0xe9] = {"neth", "reth", "ieth"}}
+local RESPONSES = {[0xc4] = true, [0xe7] = true}
+local ACK = 0xe8
 local POLICIES = {[0] = "selective", [1] = "go-back-n", [2] = "whole-message"}
 local NAKS = {[0] = "PSN sequence", [1] = "invalid request", [2] = "remote access", [3] = "remote operation"}
 local KINDS = {[0] = "ACK", [1] = "RNR NAK", [3] = "NAK"}

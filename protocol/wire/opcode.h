@@ -7,7 +7,8 @@
 namespace hostnic::wire {
 
 // kWriteOnly is the standard's RC RDMA WRITE Only, which both dialects of RC have; kRc, UC and UD
-// are the standard's throughout; 0xc0 and up is its manufacturer's range (InfiniBand 9.2.1).
+// are the standard's throughout; 0xc0 and up is its manufacturer's range (InfiniBand 9.2.1), of
+// which 0xc6 to 0xcb, 0xd1, 0xd8, 0xd9 and 0xdc to 0xde are left to MRC (OCP 1.0).
 enum class Opcode : uint8_t {
   kRcSendFirst = 0x00,
   kRcSendMiddle,
@@ -53,10 +54,10 @@ enum class Opcode : uint8_t {
   kReadRequest = 0xc3,
   kReadResponse = 0xc4,
   kCompareSwap = 0xc5,
-  kFetchAdd = 0xc6,
-  kAtomicResponse = 0xc7,
-  kAck = 0xc8,
-  kSendInv = 0xc9,
+  kFetchAdd = 0xe6,
+  kAtomicResponse = 0xe7,
+  kAck = 0xe8,
+  kSendInv = 0xe9,
 };
 
 // The service that a queue pair must have to take part.

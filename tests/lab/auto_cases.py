@@ -11,12 +11,12 @@ from harness import Case, no_trouble
 # of hnic1 (None: it asks nobody), in the quick run.
 SILENT = "transport=roce,impair_rx=drop 100% kind send"
 PEERS = [
-    ("auto, auto", "transport=auto", "transport=auto", False, "hostnic version 2 .* wants auto", True),
-    ("auto, hostnic", "transport=auto", "transport=hostnic", False, "hostnic version 2 .* wants hostnic", False),
+    ("auto, auto", "transport=auto", "transport=auto", False, "hostnic version 3 .* wants auto", True),
+    ("auto, hostnic", "transport=auto", "transport=hostnic", False, "hostnic version 3 .* wants hostnic", False),
     ("hostnic, auto", "transport=hostnic", "transport=auto", False, None, False),
-    ("auto, roce", "transport=auto", "transport=roce", True, "hostnic version 2 .* wants roce", True),
+    ("auto, roce", "transport=auto", "transport=roce", True, "hostnic version 3 .* wants roce", True),
     ("roce, auto", "transport=roce", "transport=auto", True, None, False),
-    ("auto by prefix, auto", "auto_peers=127.77.0.2", "transport=auto", False, "hostnic version 2 .* wants auto", False),
+    ("auto by prefix, auto", "auto_peers=127.77.0.2", "transport=auto", False, "hostnic version 3 .* wants auto", False),
     ("auto, another policy", "transport=auto", "transport=auto,policy=go-back-n", True, "policy go-back-n", False),
     ("auto, nobody who answers", "transport=auto", SILENT, True, "does not answer", True),
 ]

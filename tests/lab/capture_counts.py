@@ -24,7 +24,7 @@ PAIR = Path(__file__).resolve().parent / "pair.py"
 ETHERNET, IPV4, UDP, BTH = 14, 20, 8, 12
 IPPROTO_UDP = 17
 BTH_AT = ETHERNET + IPV4 + UDP
-NATIVE = range(0xC0, 0xCA)
+NATIVE = {*range(0xC0, 0xC6), *range(0xE6, 0xEA)}
 ROCE_PORT = 4791
 DISSECTOR = Path(__file__).resolve().parents[2] / "packaging" / "wireshark" / "hostnic.lua"
 # Counters that are about what arrives, all of which are counted while a packet is dispatched. Those that may count

@@ -19,7 +19,7 @@
 
 namespace hostnic::wire {
 
-inline constexpr uint8_t kNativeVersion = 2;
+inline constexpr uint8_t kNativeVersion = 3;
 inline constexpr size_t kNethBytes = 4;
 inline constexpr size_t kRecvEthBytes = 8;
 inline constexpr size_t kReadEthBytes = 16;

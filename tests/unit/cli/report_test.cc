@@ -82,7 +82,7 @@ TEST_F(Report, AnArrowGoesFromWhereAPacketLeftToWhereItArrived) {
   const std::string arrows = part("arrows");
   // from, to, opcode, PSN, QP, source QP, bytes, sent, received, flags, text
   EXPECT_TRUE(contains(arrows, "[0,1,193,7,34,17,100,0,2500,0,")) << arrows;
-  EXPECT_TRUE(contains(arrows, "[1,0,200,8,17,34,0,3000,3600,0,")) << arrows;
+  EXPECT_TRUE(contains(arrows, "[1,0,232,8,17,34,0,3000,3600,0,")) << arrows;
   EXPECT_TRUE(contains(json(), "\"lost\":0,")) << json();
 }
 

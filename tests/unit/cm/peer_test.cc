@@ -10,7 +10,7 @@
 namespace hostnic::cm {
 namespace {
 
-constexpr PeerFacts kFacts{.version = 2, .policy = 1, .wanted = Transport::kAuto};
+constexpr PeerFacts kFacts{.version = 3, .policy = 1, .wanted = Transport::kAuto};
 constexpr PeerQuestion kQuestion{0x1122334455667788, 0x99aabbcc, kFacts};
 
 uint8_t at(const MadBytes& bytes, size_t offset) { return std::to_integer<uint8_t>(bytes[offset]); }
@@ -33,7 +33,7 @@ TEST(Peer, AQuestionByteByByte) {
   expect_bytes(bytes, 8, {0x11, 0x22, 0x33, 0x44, 0x55, 0x66, 0x77, 0x88, 0x00, 0x17});
   expect_bytes(bytes, kRequestId, {0x99, 0xaa, 0xbb, 0xcc, 0xff, 0xff});
   expect_bytes(bytes, kServiceId, {0x10, 0x02, 'h', 'n', 'i', 'c', 0, 1});
-  expect_bytes(bytes, kReqPrivate, {'H', 'N', 'I', 'C', 1, 2, 1, 2});
+  expect_bytes(bytes, kReqPrivate, {'H', 'N', 'I', 'C', 1, 3, 1, 2});
   for (size_t i = kReqPrivate + 8; i < bytes.size(); ++i) EXPECT_EQ(at(bytes, i), 0) << i;
   EXPECT_EQ(question_in(*parse(bytes)), kQuestion);
   EXPECT_EQ(answer_in(*parse(bytes)), std::nullopt);
@@ -46,7 +46,7 @@ TEST(Peer, AnAnswerByteByByte) {
   expect_bytes(bytes, 8, {0x11, 0x22, 0x33, 0x44, 0x55, 0x66, 0x77, 0x88, 0x00, 0x18});
   expect_bytes(bytes, kRequestId, {0x99, 0xaa, 0xbb, 0xcc, 0});
   expect_bytes(bytes, kRepServiceId, {0x10, 0x02, 'h', 'n', 'i', 'c', 0, 1});
-  expect_bytes(bytes, kRepPrivate, {'H', 'N', 'I', 'C', 1, 2, 1, 2});
+  expect_bytes(bytes, kRepPrivate, {'H', 'N', 'I', 'C', 1, 3, 1, 2});
   EXPECT_EQ(answer_in(*parse(bytes)), answer);
   EXPECT_EQ(question_in(*parse(bytes)), std::nullopt);
 }

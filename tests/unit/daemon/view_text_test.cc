@@ -101,10 +101,10 @@ TEST(ViewText, Peers) {
   peer.own = "10.0.0.1";
   peer.peer = "10.0.1.1";
   peer.transport = "hostnic";
-  peer.says = "hostnic version 2 policy selective wants auto";
+  peer.says = "hostnic version 3 policy selective wants auto";
   peer.age_s = 3;
   EXPECT_EQ(to_text(peer),
-            "hnic0 from 10.0.0.1 peer 10.0.1.1: hostnic, hostnic version 2 policy selective wants "
+            "hnic0 from 10.0.0.1 peer 10.0.1.1: hostnic, hostnic version 3 policy selective wants "
             "auto, 3 s ago");
   peer.outdated = true;
   EXPECT_TRUE(to_text(peer).ends_with(", to be asked again"));

@@ -89,7 +89,7 @@ TEST_F(PeersTest, AHostnicSpeaksTheNativeTransport) {
 TEST_F(PeersTest, EachReasonForTheStandard) {
   const std::optional<cm::PeerFacts> answers[] = {
       std::nullopt, facts(Transport::kRoce), facts(Transport::kAuto, 99),
-      cm::PeerFacts{wire::kNativeVersion, 1, Transport::kAuto}};
+      facts(Transport::kAuto, 2), cm::PeerFacts{wire::kNativeVersion, 1, Transport::kAuto}};
   uint32_t number = 0;
   for (const auto& said : answers) {
     const Ipv4Address peer = host(++number);
@@ -282,7 +282,7 @@ TEST_F(PeersTest, PeopleAreTold) {
   EXPECT_EQ(views[0].own, "10.0.0.1");
   EXPECT_EQ(views[0].peer, "10.0.1.1");
   EXPECT_EQ(views[0].transport, "hostnic");
-  EXPECT_EQ(views[0].says, "hostnic version 2 policy selective wants auto");
+  EXPECT_EQ(views[0].says, "hostnic version 3 policy selective wants auto");
   EXPECT_EQ(views[0].age_s, 3u);
   EXPECT_FALSE(transport_to(host(2)));
   asked(host(2));
