@@ -34,6 +34,7 @@ from unreliable_cases import UNRELIABLE  # noqa: E402
 from shared_receive_cases import SHARED_RECEIVE  # noqa: E402
 from mistake_cases import mistake_cases  # noqa: E402
 from operate_cases import operate_cases  # noqa: E402
+from page_cases import page_cases  # noqa: E402
 from point_cases import point_cases  # noqa: E402
 from prompt_cases import prompt_cases  # noqa: E402
 from race_cases import race_cases  # noqa: E402
@@ -41,6 +42,7 @@ from simulate_cases import simulate_cases  # noqa: E402
 from summary_cases import summary_cases  # noqa: E402
 from trace_cases import trace_cases  # noqa: E402
 from check_cases import check_cases  # noqa: E402
+from ci_cases import ci_cases  # noqa: E402
 from fault_cases import fault_cases  # noqa: E402
 from timescale_cases import timescale_cases  # noqa: E402
 from stress_cases import STRESS, stress_cases  # noqa: E402
@@ -118,6 +120,13 @@ class Maker:
         return [build / "hostnic", "lab", "-q", "--seed", self.seed, *arguments, "--", *self.may_leak(command)]
 
     may_leak = staticmethod(may_leak)
+
+    @staticmethod
+    def scratch():
+        """A directory that is gone when all have run."""
+        directory = Path(tempfile.mkdtemp(prefix="hostnic-lab-"))
+        atexit.register(shutil.rmtree, directory, ignore_errors=True)
+        return directory
 
     def next_port(self):
         self.port = self.ports.next()
@@ -275,8 +284,7 @@ class Maker:
                 180, name == "loss 1%", verify_is_ok))
 
     def add_commands(self):
-        scratch = Path(tempfile.mkdtemp(prefix="hostnic-lab-"))
-        atexit.register(shutil.rmtree, scratch, ignore_errors=True)
+        scratch = self.scratch()
         self.cases += [*refused_cases(self.build, scratch), *reason_cases(self.build), *running_cases(self),
                        *debugger_cases(self, scratch), *user_cases(self, scratch), *sysfs_cases(self),
                        *loading_cases(self, scratch), *like_cases(self, scratch),
@@ -370,6 +378,8 @@ def main():
     maker.cases += race_cases(maker)
     maker.cases += simulate_cases(maker)
     maker.cases += summary_cases(maker)
+    maker.cases += page_cases(maker)
+    maker.cases += ci_cases(maker)
     maker.add_commands()
     if not options.list:
         maker.add_ordinary_user()
