@@ -27,9 +27,9 @@ from harness import HERE, REPOSITORY, Ports
 CI = REPOSITORY / "packaging" / "ci"
 VERSION = re.search(r"version: '([\d.]+)'", (REPOSITORY / "meson.build").read_text()).group(1)
 NAME = f"hostnic-{VERSION}-x86_64"
-# Where they are in a bundle.
-PROGRAMS = {"hostnic": "bin", "hostnicd": "bin", "hostnic-simulate": "lib/hostnic", "libhostnic-verbs.so": "lib/hostnic",
-            "libhostnic-calls.so": "lib/hostnic"}
+# A real bundle has the last three in lib/hostnic, where programs look that were built as a bundle. Built as these are,
+# they look beside themselves.
+PROGRAMS = ("hostnic", "hostnicd", "hostnic-simulate", "libhostnic-verbs.so", "libhostnic-calls.so")
 # Somebody's test of verbs: two programs, of which each has to end well.
 TEST = ("hostnic run --device hnic0 -- ib_write_bw -F -n 200 -p {port} > /dev/null & "
         "hostnic run --device hnic1 -- ib_write_bw -F -n 200 -p {port} 127.0.0.1; client=$?; wait $! && exit $client")
@@ -41,9 +41,9 @@ NOT_MOVED_STATUS = 97
 def make_bundle(build, directory):
     """NAME.tar.gz in a directory, without debug information: that is most of it."""
     root = Path(directory) / NAME
-    for program, place in PROGRAMS.items():
-        (root / place).mkdir(parents=True, exist_ok=True)
-        subprocess.run(["strip", "-g", "-o", root / place / program, build / program], check=True)
+    (root / "bin").mkdir(parents=True)
+    for program in PROGRAMS:
+        subprocess.run(["strip", "-g", "-o", root / "bin" / program, build / program], check=True)
     path = Path(directory) / f"{NAME}.tar.gz"
     with tarfile.open(path, "w:gz", compresslevel=1) as archive:
         archive.add(root, NAME)
@@ -185,8 +185,9 @@ def check_files():
 
 def check_page(build, directory):
     bundle = make_bundle(build, directory)
-    subprocess.run([sys.executable, HERE / "page_commands.py", "--build", build, "--file", bundle,
-                    REPOSITORY / "docs" / "ci.md"], check=True)
+    done = subprocess.run([sys.executable, HERE / "page_commands.py", "--build", build, "--file", bundle,
+                           REPOSITORY / "docs" / "ci.md"], check=False)
+    assert done.returncode == 0, "the page is not true"
 
 
 def main():

@@ -34,7 +34,8 @@ UNITS = [(re.compile(r"N (?:ns|us|ms|s)\b"), "N time"), (re.compile(r"N (?:bytes
          (re.compile(r"N [kMG]b/s"), "N rate"), (re.compile(r"N [KMG]bit/sec"), "N rate")]
 # Names of objects in hexadecimal, which may have no digit, and so are named by the word before them.
 HEXADECIMAL = re.compile(r"\b0x[0-9a-f]+")
-# What bash says of itself when a job in the background has ended.
+# What tshark says to root, and to nobody else.
+TO_ROOT = 'Running as user "root" and group "root". This could be dangerous.'
 SCRIPT = """exec 2>&1
 ip link set lo up || exit 1
 page_mark() {{ local status=$?; printf '\\n%s %d %d\\n' {token} "$1" $status; return $status; }}
@@ -128,7 +129,7 @@ def session(steps, build, files):
         if line.startswith(token):
             results.append((lines, int(line.split()[2])))
             lines = []
-        else:
+        elif line != TO_ROOT:
             lines.append(line)
     return results + ([(lines, done.returncode)] if len(results) < len(steps) else [])
 

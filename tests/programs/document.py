@@ -28,7 +28,7 @@ GID index 0. Rows below say how those that were tried did.
 | libfabric | `fi_pingpong -p verbs -e msg` (`rdm`, `dgram`); programs: `FI_PROVIDER=verbs` | yes |
 | Valkey | `valkey-server --loadmodule valkey-rdma.so bind=ADDRESS port=6380` | a snapshot of October 2024 |
 | Ceph | `ms_type = async+rdma`, `ms_async_rdma_device_name = hnic0`, `ms_async_rdma_gid_idx = 0` | no |
-| SPDK | `nvmf_tgt`, then `rpc.py nvmf_create_transport -t RDMA`; its DPDK has to run without huge pages of hostnicd's: each takes its own | no |"""
+| SPDK | `nvmf_tgt`, then its RPC `nvmf_create_transport -t RDMA` | no |"""
 FOOT = """
 Where all ranks connect at once, UCX 1.13 aborts now and then with "Assertion `ep->dest_ep_id ==
 ctl->conn_rep.src_ep_id' failed" (openucx/ucx#6040, open, reported there for adapters): seen in 2 of 50 starts of Open
