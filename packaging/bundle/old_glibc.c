@@ -51,6 +51,9 @@ const char* strerrorname_np(int error) {
   return error >= 0 && (size_t)error < sizeof(names) / sizeof(names[0]) ? names[error] : NULL;
 }
 
+// 2.32. The words are the locale's here; programs that set none have the same.
+const char* strerrordesc_np(int error) { return strerror(error); }
+
 // 2.36, for std::random_device.
 uint32_t arc4random(void) {
   uint32_t number = 0;
