@@ -41,11 +41,12 @@ fetch_old_glibc() {
   done
 }
 
-# check_binary FILE: fails where it asks for more than the bundle promises.
+# check_binary FILE [LIBRARY ...]: fails where it asks for more than the bundle promises; libraries are the bundle's own.
 check_binary() {
-  local needs newest
+  local needs newest own
+  own=$(printf '|%s' "${@:2}")
   needs=$(objdump -p "$1" | awk '$1 == "NEEDED" { print $2 }' |
-    grep -vE '^(lib(c|m|dl|rt|pthread)\.so\.[0-9]|ld-linux-x86-64\.so\.2)$') &&
+    grep -vE "^(lib(c|m|dl|rt|pthread)\.so\.[0-9]|ld-linux-x86-64\.so\.2$own)\$") &&
     die "$1 needs $needs"
   newest=$(objdump -T "$1" | grep -o 'GLIBC_[0-9.]*' | sort -uV | tail -n 1)
   echo "$(basename "$1"): ${newest/_/ }"
@@ -78,6 +79,9 @@ mv "$result/stage/opt/hostnic" "$result/$name"
 rm -r "$result/stage" "$result/$name/lib/pkgconfig"
 for binary in bin/hostnic bin/hostnicd lib/hostnic/hostnic-simulate lib/hostnic/libhostnic-verbs.so lib/hostnic/libhostnic-calls.so; do
   check_binary "$result/$name/$binary"
+done
+for library in libibverbs librdmacm; do
+  check_binary "$result/$name/lib/hostnic/lib/$library.so.1" libhostnic-verbs.so libibverbs.so.1
 done
 # What is linked in, and its terms.
 licenses=$result/$name/share/doc/hostnic/licenses

@@ -69,6 +69,12 @@ Expected<std::string, std::string> find_shim() { return find_part("libhostnic-ve
 
 Expected<std::string, std::string> find_calls_library() { return find_part("libhostnic-calls.so"); }
 
+Expected<std::string, std::string> find_libdir() {
+  auto library = find_part("lib/libibverbs.so.1");
+  if (!library) return library;
+  return fs::path(*library).parent_path().string();
+}
+
 Expected<std::string, std::string> find_simulate() { return find_part("hostnic-simulate"); }
 
 std::string join_preloads(const std::vector<std::string>& first, const std::string& current,

@@ -58,7 +58,7 @@ struct Arguments {
   std::vector<std::string> words;
   int vendor_error = -1;
   std::string to;  // of `doctor`
-  bool json = false, prometheus = false, list_faults = false, list_kinds = false;
+  bool json = false, prometheus = false, list_faults = false, list_kinds = false, how = false;
   std::string lab_directory, host;   // of `on`
   std::vector<std::string> command;  // behind `--`
 };
@@ -216,6 +216,8 @@ void declare_others(CLI::App& app, Arguments& arguments) {
   run->footer("Usage: hostnic run [OPTIONS] -- COMMAND [ARGUMENTS]");
   add_socket(run, arguments);
   run->add_option("--device", arguments.devices, "show the program these only: hnic0[,hnic1]");
+  run->add_flag("--how", arguments.how,
+                "do not start COMMAND, but say which way it would get its devices");
   add_faults(run, arguments, "--fault");
   add_requirement(run, arguments);
   CLI::App* fault = app.add_subcommand(
@@ -299,6 +301,9 @@ void declare_others(CLI::App& app, Arguments& arguments) {
   errors->add_flag("--json", arguments.json, "as JSON");
   app.add_subcommand("like", "list the personalities of --like, or show one")
       ->add_option("NAME", arguments.words, "one of them, or a TOML file");
+  app.add_subcommand("libdir",
+                     "print the directory of our libibverbs.so.1 and librdmacm.so.1, for "
+                     "LD_LIBRARY_PATH");
   CLI::App* devices = app.add_subcommand("devices", "list a running hostnicd's NICs");
   add_socket(devices, arguments);
 }
@@ -358,6 +363,7 @@ int control(Arguments arguments, const char* line) {
 int dispatch(const CLI::App& app, const Arguments& arguments) {
   const std::string name = app.get_subcommands().front()->get_name();
   if (name == "devices") return show_devices(arguments);
+  if (name == "libdir") return print_libdir();
   if (name == "like") return run_like(arguments.words);
   if (name == "ctl") return control(arguments);
   if (name == "capture") {
@@ -391,6 +397,7 @@ int dispatch(const CLI::App& app, const Arguments& arguments) {
   if (arguments.command.empty())
     return fail(name, fmt::format("no command (usage: hostnic {} -- COMMAND [ARGUMENTS])",
                                   name == "on" ? "on HOST" : name + " [OPTIONS]"));
+  if (arguments.how) return print_way_to_devices(arguments.command);
   if (name == "on") return run_on_host(arguments.lab_directory, arguments.host, arguments.command);
   if (name == "trace") return run_trace(arguments.trace, arguments.command);
   if (name == "check") return run_check(arguments.check, arguments.command);

@@ -13,6 +13,7 @@
 #include <sstream>
 
 #include "dataplane/cli/elf_program.h"
+#include "dataplane/cli/locate.h"
 
 namespace hostnic::cli {
 namespace {
@@ -91,6 +92,23 @@ std::string preload_obstacle(const std::vector<std::string>& command, const char
         fmt::format("{}'s interpreter {}", command[0], behind_env.empty() ? words[0] : behind_env);
   }
   return {};
+}
+
+std::string way_to_devices(const std::vector<std::string>& command, const char* path) {
+  const std::string file = find_program(command[0], path);
+  if (file.empty()) return fmt::format("none: there is no {}", command[0]);
+  const std::string obstacle = preload_obstacle(command, path);
+  if (!obstacle.empty()) return fmt::format("none: {}", obstacle);
+  auto shim = find_shim();
+  if (!shim) return fmt::format("none: {}", shim.error());
+  const std::string way = fmt::format("preload: {}", *shim);
+  auto libdir = find_libdir();
+  const char* searched = getenv("LD_LIBRARY_PATH");
+  const bool by_path =
+      libdir && searched != nullptr &&
+      fmt::format(":{}:", searched).find(fmt::format(":{}:", *libdir)) != std::string::npos;
+  return by_path ? way + "; library by path, without the preload: " + *libdir + "/libibverbs.so.1"
+                 : way;
 }
 
 void warn_if_not_preloaded(const std::string& subcommand, const std::vector<std::string>& command) {

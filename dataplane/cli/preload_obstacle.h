@@ -20,4 +20,8 @@ bool changes_identity(const struct stat& file, uid_t user, gid_t group);
 // Warns on stderr if something stands in the way of preloading. The command runs all the same.
 void warn_if_not_preloaded(const std::string& subcommand, const std::vector<std::string>& command);
 
+// Says in one line which way a command gets its devices under `hostnic run`, which is not to start
+// it: by which preloaded library, or why by none; `path` is PATH.
+std::string way_to_devices(const std::vector<std::string>& command, const char* path);
+
 }  // namespace hostnic::cli

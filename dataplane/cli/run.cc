@@ -39,6 +39,18 @@ int run_counted(const std::string& required_bytes, const std::vector<std::string
 
 }  // namespace
 
+int print_way_to_devices(const std::vector<std::string>& command) {
+  fmt::print("{}\n", way_to_devices(command, getenv("PATH")));
+  return 0;
+}
+
+int print_libdir() {
+  auto directory = find_libdir();
+  if (!directory) return fail("libdir", directory.error());
+  fmt::print("{}\n", *directory);
+  return 0;
+}
+
 int run_on_hostnicd(const std::string& socket_path, const std::string& devices,
                     const std::string& required_bytes, const std::vector<std::string>& command) {
   auto present = list_devices(socket_path);

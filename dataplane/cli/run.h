@@ -13,4 +13,10 @@ namespace hostnic::cli {
 int run_on_hostnicd(const std::string& socket_path, const std::string& devices,
                     const std::string& required_bytes, const std::vector<std::string>& command);
 
+// What `hostnic run --how` does: says in one line which way a command gets its devices.
+int print_way_to_devices(const std::vector<std::string>& command);
+
+// What `hostnic libdir` does.
+int print_libdir();
+
 }  // namespace hostnic::cli

@@ -90,7 +90,7 @@ _hostnic() {
   local i subcommand="" subcommand_at=0
   for ((i = 1; i < cword; i++)); do
     case ${words[i]} in
-      lab | run | on | ctl | capture | report | explain | doctor | top | trace | fault | check | simulate | metrics | errors | devices | like)
+      lab | run | on | ctl | capture | report | explain | doctor | top | trace | fault | check | simulate | metrics | errors | devices | like | libdir)
         subcommand=${words[i]}
         subcommand_at=$i
         break
@@ -107,7 +107,7 @@ _hostnic() {
   local options="-h --help"
   case $subcommand in
     "")
-      COMPREPLY=($(compgen -W "lab run on ctl capture report explain doctor top trace fault check simulate metrics errors devices like -h --help --version" -- "$cur"))
+      COMPREPLY=($(compgen -W "lab run on ctl capture report explain doctor top trace fault check simulate metrics errors devices like libdir -h --help --version" -- "$cur"))
       return
       ;;
     lab)
@@ -115,7 +115,7 @@ _hostnic() {
       options+=" --hosts --port --addresses --lcores --socket-mode --socket-group --commands --keep-log -q --quiet -v --verbose"
       options+=" --capture --report --trace-points --summary --fault --check --seeds --require-rdma --"
       ;;
-    run) options+=" --socket --device --fault --require-rdma --" ;;
+    run) options+=" --socket --device --how --fault --require-rdma --" ;;
     fault) options+=" --rule --rules --device --seed --seeds --api --list --" ;;
     check) options+=" --json --suppress --exit-code --strict --full --list --" ;;
     on)

@@ -18,6 +18,7 @@ from pingpong_options import OPTIONS as PINGPONG_OPTIONS  # noqa: E402
 import ordinary_user  # noqa: E402
 from apart_cases import apart_cases  # noqa: E402
 from auto_cases import auto_cases  # noqa: E402
+from by_path_cases import by_path_cases  # noqa: E402
 from capture_cases import capture_cases  # noqa: E402
 from cm_cases import CM, SERVER_IP, connection_cases, says  # noqa: E402
 from collective_cases import ALLREDUCE, collective_cases, compared  # noqa: E402
@@ -287,7 +288,7 @@ class Maker:
         scratch = self.scratch()
         self.cases += [*refused_cases(self.build, scratch), *reason_cases(self.build), *running_cases(self),
                        *debugger_cases(self, scratch), *user_cases(self, scratch), *sysfs_cases(self),
-                       *loading_cases(self, scratch), *like_cases(self, scratch),
+                       *loading_cases(self, scratch), *by_path_cases(self), *like_cases(self, scratch),
                        *auto_cases(self, scratch, verify_is_ok, says(r"rdma-ping-999: ")),
                        *huge_page_cases(self, scratch, self.write_bw, perftest_rows(ONE_SIZE))]
 

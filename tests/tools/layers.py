@@ -20,8 +20,8 @@ FOR_ALL = {"address_book.h", "counters.h", "limits.h", "port.h", "settings.h"}
 SHIM = {"elf": set(), "base": set(), "memory": {"elf", "base"}, "driver": {"base"},
         "runtime": {"base", "memory", "driver"}, "cm": {"elf", "base", "runtime"},
         "hooks": {"elf", "base", "runtime", "cm"}, "trace": set(), "faults": set(), "check": set(),
-        "calls": {"elf", "trace", "faults", "check"},
-        "abi": {"elf", "base", "memory", "driver", "runtime", "cm", "hooks"}}
+        "calls": {"elf", "trace", "faults", "check"}, "libraries": set(),
+        "abi": {"elf", "base", "memory", "driver", "runtime", "cm", "hooks", "libraries"}}
 # Headers of abi/ that folders below it may include, and why.
 SHIM_UPWARDS = {
     # The first look at one of our files is a program's first call, and asking for devices makes the verbs' objects.

@@ -13,6 +13,7 @@
 #include "verbs-shim/abi/real_verbs.h"
 #include "verbs-shim/abi/registry.h"
 #include "verbs-shim/base/log.h"
+#include "verbs-shim/elf/imports.h"
 #include "verbs-shim/hooks/path_map.h"
 #include "verbs-shim/runtime/discovery.h"
 
@@ -77,6 +78,7 @@ void set_paths(ibv_device& device, const hooks::SysfsTree& tree) {
 }  // namespace
 
 std::vector<DeviceObject*> current_devices() {
+  elf::lead_new_imports_here();
   watch_forks();  // from here on there are locks that a fork could catch
   auto listed = runtime::list_devices();
   if (!listed) {

@@ -10,6 +10,7 @@
 #include "verbs-shim/abi/registry.h"
 #include "verbs-shim/base/log.h"
 #include "verbs-shim/base/refusal.h"
+#include "verbs-shim/elf/imports.h"
 
 // The macros are removed, because libibverbs' headers define them to choose between the symbols.
 #undef ibv_reg_mr
@@ -39,6 +40,8 @@ int check_and_register(const PdObject& pd, void* address, size_t length, uint64_
   if ((flags & kRemoteStores) && !(flags & kAccessLocalWrite))
     return refuse({Reason::kRemoteWithoutLocal, access});
   if (is_unusable(*pd.owner)) return EIO;
+  // From here on it counts who unmaps memory.
+  elf::lead_new_imports_here();
   auto registered =
       pd.owner->driver->register_memory(pd.handle, reinterpret_cast<uintptr_t>(address), length,
                                         first_address(iova, access), flags, replaced);

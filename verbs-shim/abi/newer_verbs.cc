@@ -2,6 +2,7 @@
 // Verbs of libraries that are newer than the headers here (rdma-core 58 to 65): a program built
 // with them finds what this device has, and EOPNOTSUPP instead of a call into the real library with
 // an object that is not its own.
+#include "verbs-shim/abi/buffers.h"
 #include "verbs-shim/abi/exports.h"
 #include "verbs-shim/abi/limits.h"
 #include "verbs-shim/abi/objects.h"
@@ -11,7 +12,6 @@
 using namespace hostnic::abi;
 
 // These stay incomplete, so that newer headers may define them.
-struct ibv_buf;
 struct ibv_dmah;
 struct ibv_dmah_init_attr;
 struct ibv_comp_cntr;
@@ -34,9 +34,10 @@ struct MrInitAttr {
   ibv_dmah* dmah;
   ibv_buf* buf;
 };
-// Bits of comp_mask, for the fields in their order. Files, handles and buffers of the library's
-// come from verbs that this device does not have.
-constexpr uint64_t kHasIova = 1 << 0, kHasAddr = 1 << 1, kKnownFields = 0x3f;
+// Bits of comp_mask, for the fields in their order, files and their offsets being two. Files and
+// DMA handles come from verbs that this device does not have.
+constexpr uint64_t kHasIova = 1 << 0, kHasAddr = 1 << 1, kHasFd = 3 << 2, kHasBuffer = 1 << 5,
+                   kKnownFields = 0x3f;
 
 }  // namespace
 
@@ -47,7 +48,12 @@ HOSTNIC_VERB ibv_mr* ibv_reg_mr_ex(ibv_pd* pd, ibv_mr_init_attr* init_attr) {
   if (!is_ours(Kind::kPd, pd)) return real.foreign(pd, init_attr);
   const auto* attr = reinterpret_cast<const MrInitAttr*>(init_attr);
   if (attr->comp_mask & ~kKnownFields) return fail_null(EINVAL);
-  if (attr->comp_mask & ~(kHasIova | kHasAddr)) return fail_null(EOPNOTSUPP);
+  if (attr->comp_mask & kHasBuffer) {
+    if ((attr->comp_mask & kHasFd) || !(attr->comp_mask & kHasAddr) ||
+        !is_in_buffer(attr->buf, pd, attr->addr, attr->length))
+      return fail_null(EINVAL);
+  }
+  if (attr->comp_mask & ~(kHasIova | kHasAddr | kHasBuffer)) return fail_null(EOPNOTSUPP);
   if (!(attr->comp_mask & kHasAddr)) return fail_null(EINVAL);
   const uint64_t iova =
       attr->comp_mask & kHasIova ? attr->iova : reinterpret_cast<uint64_t>(attr->addr);
@@ -72,23 +78,6 @@ HOSTNIC_VERB ibv_dmah* ibv_alloc_dmah(ibv_context* context, ibv_dmah_init_attr* 
                                                                                "IBVERBS_1.15");
   if (is_ours(Kind::kContext, context)) return fail_null(EOPNOTSUPP);
   return real.foreign(context, attr);
-}
-
-HOSTNIC_VERB void* ibv_alloc_buf(ibv_pd* pd, size_t size, ibv_buf** buffer) {
-  const CancellationOff cancellation_off;
-  static constinit RealVerb<void*(ibv_pd*, size_t, ibv_buf**)> real("ibv_alloc_buf",
-                                                                    "IBVERBS_1.17");
-  if (is_ours(Kind::kPd, pd)) return fail_null(EOPNOTSUPP);
-  return real.foreign(pd, size, buffer);
-}
-
-HOSTNIC_VERB ibv_mr* ibv_reg_buf_mr(ibv_pd* pd, ibv_buf* buffer, void* address, size_t length,
-                                    int access) {
-  const CancellationOff cancellation_off;
-  static constinit RealVerb<ibv_mr*(ibv_pd*, ibv_buf*, void*, size_t, int)> real("ibv_reg_buf_mr",
-                                                                                 "IBVERBS_1.17");
-  if (is_ours(Kind::kPd, pd)) return fail_null(EINVAL);  // a buffer of another device
-  return real.foreign(pd, buffer, address, length, access);
 }
 
 HOSTNIC_VERB int _ibv_query_comp_cntr_caps(ibv_context* context, ibv_comp_cntr_caps* caps,

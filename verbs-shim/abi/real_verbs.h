@@ -12,8 +12,13 @@
 
 namespace hostnic::abi {
 
-// The address of `name` under `version` in the real libibverbs, loading it if the program did not;
-// null when the machine has none. For any thread.
+enum class MachineLibrary : uint32_t { kVerbs, kRdmaCm };
+
+// The address of `name` under `version` in one of the machine's libraries, loading it if the
+// program did not; null when there is none. Ours of the same names don't count. For any thread.
+void* machine_symbol(MachineLibrary library, const char* name, const char* version);
+
+// The same of the real libibverbs.
 void* real_verbs_symbol(const char* name, const char* version);
 
 // The number of real adapters that the program has open. While there are none, an object that is

@@ -27,4 +27,10 @@ std::optional<LibraryFile> read_library_file(const char* path);
 // thread, also one that holds the dynamic linker's lock; throws std::bad_alloc only.
 bool brings_verbs(const char* name, const void* caller);
 
+// The path of the machine's own library of this name: as the dynamic linker's cache has it, else in
+// one of its default directories, whatever the program's search path says. Ours under such a name,
+// which need libhostnic-verbs.so, are none. Empty: there is none. For any thread; throws
+// std::bad_alloc only.
+std::string machine_library(const char* name);
+
 }  // namespace hostnic::elf

@@ -188,4 +188,19 @@ bool brings_verbs(const char* name, const void* caller) {
   return Closure(caller).brings_verbs(name);
 }
 
+std::string machine_library(const char* name) {
+  std::vector<std::string> candidates = {LinkerCache().find(name)};
+  for (const char* directory : {"/lib/x86_64-linux-gnu", "/usr/lib/x86_64-linux-gnu", "/lib64",
+                                "/usr/lib64", "/lib", "/usr/lib"})
+    candidates.push_back(std::string(directory) + "/" + name);
+  for (const std::string& path : candidates) {
+    if (path.empty()) continue;
+    const auto file = read_library_file(path.c_str());
+    if (file && std::find(file->needed.begin(), file->needed.end(), "libhostnic-verbs.so") ==
+                    file->needed.end())
+      return path;
+  }
+  return {};
+}
+
 }  // namespace hostnic::elf

@@ -13,6 +13,7 @@ namespace {
 // libc, and what was beside it before glibc 2.34. There the first one has no dlsym, for example.
 constexpr const char* kLibcParts[] = {"libc.so.6", "libdl.so.2", "libpthread.so.0"};
 constexpr uint16_t kHiddenVersion = 0x8000;  // bit of a DT_VERSYM entry: not the default version
+constexpr uint16_t kNoVersion = 1;           // a DT_VERSYM entry of an exported symbol
 
 const char* base_name(const char* path) {
   const char* name = path;
@@ -105,7 +106,61 @@ void* symbol_of(const link_map& library, const char* name) {
   return address;
 }
 
+const link_map* map_of(const void* address) {
+  Dl_info info;
+  link_map* map = nullptr;
+  if (dladdr1(address, &info, reinterpret_cast<void**>(&map), RTLD_DL_LINKMAP) == 0) return nullptr;
+  return map;
+}
+
+// One more than the last index of a table of symbols, of which the hash table knows the exported
+// ones: the end of the chain that begins last.
+uint32_t end_of_symbols(const SymbolTable& table) {
+  const uint32_t bucket_count = table.hash[0], first_symbol = table.hash[1];
+  const uint32_t* buckets =
+      table.hash + 4 + table.hash[2] * (sizeof(ElfW(Addr)) / sizeof(uint32_t));
+  const uint32_t* chains = buckets + bucket_count;
+  uint32_t last = 0;
+  for (uint32_t i = 0; i < bucket_count; ++i) last = buckets[i] > last ? buckets[i] : last;
+  if (last < first_symbol) return 0;
+  while ((chains[last - first_symbol] & 1) == 0) ++last;
+  return last + 1;
+}
+
 }  // namespace
+
+bool needs_library(const void* address, const char* library) {
+  const link_map* map = map_of(address);
+  if (map == nullptr) return false;
+  const char* strings = nullptr;
+  for (const ElfW(Dyn)* entry = map->l_ld; entry->d_tag != DT_NULL; ++entry) {
+    if (entry->d_tag == DT_STRTAB)
+      strings = reinterpret_cast<const char*>(address_of(*map, *entry));
+  }
+  if (strings == nullptr) return false;
+  for (const ElfW(Dyn)* entry = map->l_ld; entry->d_tag != DT_NULL; ++entry) {
+    if (entry->d_tag == DT_NEEDED && same_text(strings + entry->d_un.d_val, library)) return true;
+  }
+  return false;
+}
+
+void each_unversioned_function(const void* inside,
+                               void (*each)(const char* name, void* address, void* context),
+                               void* context) {
+  const link_map* map = map_of(inside);
+  if (map == nullptr) return;
+  const SymbolTable table(*map);
+  if (!table.complete()) return;
+  const uint32_t end = end_of_symbols(table);
+  for (uint32_t i = table.hash[1]; i < end; ++i) {
+    const ElfW(Sym)& symbol = table.symbols[i];
+    if (symbol.st_shndx == SHN_UNDEF || ELF64_ST_TYPE(symbol.st_info) != STT_FUNC ||
+        table.versions[i] != kNoVersion)
+      continue;
+    each(table.strings + symbol.st_name, reinterpret_cast<void*>(map->l_addr + symbol.st_value),
+         context);
+  }
+}
 
 void* libc_symbol(const char* name) {
   for (const char* part : kLibcParts) {

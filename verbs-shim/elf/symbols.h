@@ -31,4 +31,13 @@ void* libc_symbol(const char* name);
 // called; without one, its file's. Empty if unknown.
 const char* library_name(const void* address);
 
+// Whether the loaded library at `address` names `library` among those that it needs.
+bool needs_library(const void* address, const char* library);
+
+// Calls `each` with every function that the loaded library at `inside` exports without a version,
+// and with `context`. Names stay valid while the library is loaded.
+void each_unversioned_function(const void* inside,
+                               void (*each)(const char* name, void* address, void* context),
+                               void* context);
+
 }  // namespace hostnic::elf

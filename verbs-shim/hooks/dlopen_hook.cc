@@ -10,6 +10,7 @@
 
 #include "verbs-shim/base/cancellation.h"
 #include "verbs-shim/base/log.h"
+#include "verbs-shim/elf/imports.h"
 #include "verbs-shim/elf/library_file.h"
 #include "verbs-shim/elf/symbols.h"
 
@@ -45,6 +46,7 @@ extern "C" [[gnu::visibility("hidden"), gnu::used]] int hostnic_dlopen_flags(con
                                                                              int flags,
                                                                              const void* caller) {
   resolve();
+  hostnic::elf::lead_new_imports_here();
   if ((flags & RTLD_DEEPBIND) == 0 || name == nullptr || *name == '\0') return flags;
   const int saved_errno = errno;
   const hostnic::CancellationOff cancellation_off;

@@ -10,6 +10,7 @@
 
 #include <initializer_list>
 
+#include "verbs-shim/elf/imports.h"
 #include "verbs-shim/elf/symbols.h"
 
 #ifndef __x86_64__
@@ -113,6 +114,7 @@ static void* libc_function_behind(void* handle, const char* name) {
 extern "C" [[gnu::visibility("hidden"), gnu::used]] void* hostnic_dlsym_answer(void* handle,
                                                                                const char* name) {
   resolve();
+  hostnic::elf::lead_new_imports_here();
   if (void* behind = libc_function_behind(handle, name)) return behind;
   if (!is_verb(name) || handle == RTLD_NEXT) return nullptr;
   if (!asks_libibverbs(handle, hostnic_real_dlsym(handle, name))) return nullptr;
@@ -122,6 +124,7 @@ extern "C" [[gnu::visibility("hidden"), gnu::used]] void* hostnic_dlsym_answer(v
 extern "C" [[gnu::visibility("hidden"), gnu::used]] void* hostnic_dlvsym_answer(
     void* handle, const char* name, const char* version) {
   resolve();
+  hostnic::elf::lead_new_imports_here();
   if (!is_verb(name) || handle == RTLD_NEXT) return nullptr;
   if (!asks_libibverbs(handle, hostnic_real_dlvsym(handle, name, version))) return nullptr;
   // A traced function has no version.

@@ -24,6 +24,9 @@ ibv_mr* ibv_reg_mr_ex(ibv_pd* pd, ibv_mr_init_attr* attr);
 int ibv_query_port_speed(ibv_context* context, uint32_t port, uint64_t* speed_100mbps);
 ibv_dmah* ibv_alloc_dmah(ibv_context* context, void* attr);
 void* ibv_alloc_buf(ibv_pd* pd, size_t size, ibv_buf** buffer);
+void ibv_free_buf(ibv_buf* buffer);
+int ibv_export_buf_dmabuf_fd(ibv_buf* buffer);
+ibv_mr* ibv_reg_buf_mr(ibv_pd* pd, ibv_buf* buffer, void* address, size_t length, int access);
 int _ibv_query_comp_cntr_caps(ibv_context* context, void* caps, size_t size_bytes);
 ibv_comp_cntr* ibv_create_comp_cntr(ibv_context* context, void* attr);
 }
@@ -33,7 +36,7 @@ namespace {
 
 using AbiNewerVerbs = AbiTest;
 
-constexpr uint64_t kIova = 1, kAddr = 2, kFd = 4;
+constexpr uint64_t kIova = 1, kAddr = 2, kFd = 4, kBuffer = 32;
 
 TEST_F(AbiNewerVerbs, RegMrExRegistersMemory) {
   alignas(64) static char memory[4096];
@@ -70,6 +73,57 @@ TEST_F(AbiNewerVerbs, RegMrExRefusesTheRest) {
   EXPECT_EQ(refused(kAddr | 1 << 10), EINVAL);
 }
 
+TEST_F(AbiNewerVerbs, BuffersAreMemoryThatIsRegistered) {
+  constexpr size_t kBytes = 10000;
+  ibv_buf* buffer = nullptr;
+  auto* memory = static_cast<char*>(ibv_alloc_buf(pd_, kBytes, &buffer));
+  ASSERT_NE(memory, nullptr);
+  ASSERT_NE(buffer, nullptr);
+  for (size_t i = 0; i < kBytes; ++i) memory[i] = 'x';
+  ibv_mr* mr = ibv_reg_buf_mr(pd_, buffer, memory + 100, kBytes - 100, IBV_ACCESS_LOCAL_WRITE);
+  ASSERT_NE(mr, nullptr);
+  EXPECT_EQ(mr->addr, memory + 100);
+  EXPECT_EQ(mr->length, kBytes - 100);
+  EXPECT_EQ(ibv_dereg_mr(mr), 0);
+  ibv_mr_init_attr attr{};
+  attr.length = kBytes;
+  attr.access = IBV_ACCESS_LOCAL_WRITE;
+  attr.comp_mask = kAddr | kBuffer;
+  attr.addr = memory;
+  attr.buf = buffer;
+  mr = ibv_reg_mr_ex(pd_, &attr);
+  ASSERT_NE(mr, nullptr);
+  EXPECT_EQ(ibv_dereg_mr(mr), 0);
+  errno = 0;
+  EXPECT_EQ(ibv_export_buf_dmabuf_fd(buffer), -1);
+  EXPECT_EQ(errno, ENODATA);
+  ibv_free_buf(buffer);
+}
+
+TEST_F(AbiNewerVerbs, WhatIsInNoBufferIsNotRegisteredAsOne) {
+  constexpr size_t kBytes = 8192;
+  ibv_buf* buffer = nullptr;
+  errno = 0;
+  EXPECT_EQ(ibv_alloc_buf(pd_, 0, &buffer), nullptr);
+  EXPECT_EQ(errno, EINVAL);
+  auto* memory = static_cast<char*>(ibv_alloc_buf(pd_, kBytes, &buffer));
+  ASSERT_NE(memory, nullptr);
+  const auto refused = [&](ibv_pd* pd, ibv_buf* of, char* at, size_t length) {
+    errno = 0;
+    EXPECT_EQ(ibv_reg_buf_mr(pd, of, at, length, IBV_ACCESS_LOCAL_WRITE), nullptr);
+    return errno;
+  };
+  EXPECT_EQ(refused(pd_, buffer, memory + 1, kBytes), EINVAL);
+  EXPECT_EQ(refused(pd_, buffer, memory - 1, 1), EINVAL);
+  EXPECT_EQ(refused(pd_, buffer, memory, SIZE_MAX), EINVAL);
+  EXPECT_EQ(refused(pd_, reinterpret_cast<ibv_buf*>(&memory), memory, kBytes), EINVAL);
+  ibv_pd* another = ibv_alloc_pd(context_);
+  EXPECT_EQ(refused(another, buffer, memory, kBytes), EINVAL);
+  EXPECT_EQ(ibv_dealloc_pd(another), 0);
+  ibv_free_buf(buffer);
+  EXPECT_EQ(refused(pd_, buffer, memory, kBytes), EINVAL);
+}
+
 TEST_F(AbiNewerVerbs, PortSpeedIsInHundredsOfMegabits) {
   uint64_t speed = 0;
   ASSERT_EQ(ibv_query_port_speed(context_, 1, &speed), 0);
@@ -79,11 +133,7 @@ TEST_F(AbiNewerVerbs, PortSpeedIsInHundredsOfMegabits) {
 }
 
 TEST_F(AbiNewerVerbs, WhatIsNotThereSaysSo) {
-  ibv_buf* buffer = nullptr;
   EXPECT_EQ(ibv_alloc_dmah(context_, nullptr), nullptr);
-  EXPECT_EQ(errno, EOPNOTSUPP);
-  errno = 0;
-  EXPECT_EQ(ibv_alloc_buf(pd_, 4096, &buffer), nullptr);
   EXPECT_EQ(errno, EOPNOTSUPP);
   errno = 0;
   EXPECT_EQ(ibv_create_comp_cntr(context_, nullptr), nullptr);
