@@ -31,7 +31,6 @@ RULES = [
     ("wc nth 2 delay 50ms; post nth 5 delay 20ms", "completions"),
     ("event PORT_ERR after 600ms for 600ms; event QP_FATAL qp #2 after 100ms", "events 2"),
     ("event DEVICE_FATAL after 300ms", "events 1"),
-    ("event QP_LAST_WQE_REACHED delay 2s", "own-events"),
     ("create_qp 40% errno ENOMEM", "calls"),
 ]
 
