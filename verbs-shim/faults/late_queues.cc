@@ -174,6 +174,12 @@ Completion seen(const HeldCompletion& of) {
   return {of.wc.status, of.wc.vendor_err, of.wc.opcode, of.wc.qp_num, of.wc.byte_len};
 }
 
+// Owes an event for what is held of an armed queue: the device's for it may be on its way, or may
+// have been before it was armed.
+void owe_event_if_armed(LateQueue& queue) {
+  if (queue.armed && !queue.owes_event && holds_first(queue, now_ns())) owe_event(queue);
+}
+
 // Takes all that the device has. Returns -1 where it fails and nothing is there.
 int take_from_device(LateQueue& queue) {
   constexpr int kAtATime = 16;
@@ -200,8 +206,7 @@ int take_from_device(LateQueue& queue) {
     }
     if (count < kAtATime) break;
   }
-  // The device's event for what is held may be on its way, or may have been before it was armed.
-  if (queue.armed && !queue.owes_event && holds_first(queue, now_ns())) owe_event(queue);
+  owe_event_if_armed(queue);
   return 0;
 }
 
@@ -374,6 +379,7 @@ int take_completions(ibv_cq* cq, HeldCompletion* completions, int most) {
   int count = 0;
   while (count < most && !queue->held.empty() && !holds_first(*queue, now_ns()))
     deliver(*queue, completions[count++]);
+  owe_event_if_armed(*queue);
   if (count > 0) wake_others();
   return count == 0 && taken < 0 ? -1 : count;
 }
@@ -384,7 +390,9 @@ int arm_cq(ibv_cq* cq, int solicited_only) {
   if (queue == nullptr) return next.arm(cq, solicited_only);
   queue->stale_event = false;
   if (holds_completions()) take_from_device(*queue);
-  if (queue->channel == nullptr || queue->held.empty()) {
+  // No event tells of what can be polled already. What is behind it is owed one when that is
+  // polled.
+  if (queue->channel == nullptr || !holds_first(*queue, now_ns())) {
     const int result = next.arm(cq, solicited_only);
     if (result != 0) return result;
     queue->armed = true;
