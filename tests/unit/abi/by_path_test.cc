@@ -33,9 +33,18 @@ std::string bound_to(void* plugin, const std::string& function) {
   return imported != nullptr ? library_of(imported()) : "no such function";
 }
 
+class ByPath : public testing::Test {
+ protected:
+  void SetUp() override {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+    GTEST_SKIP() << "a sanitizer's functions stand before libc's";
+#endif
+  }
+};
+
 void load_ours() { load(getenv("HOSTNIC_OUR_LIBIBVERBS")); }
 
-TEST(ByPath, LibrariesThatAreThereAlreadyCallOurFunctions) {
+TEST_F(ByPath, LibrariesThatAreThereAlreadyCallOurFunctions) {
   void* plugin = load("libplugin-importing.so");
   EXPECT_EQ(bound_to(plugin, "munmap").substr(0, 5), "libc.");
   load_ours();
@@ -43,14 +52,14 @@ TEST(ByPath, LibrariesThatAreThereAlreadyCallOurFunctions) {
     EXPECT_EQ(bound_to(plugin, function), "libhostnic-verbs.so") << function;
 }
 
-TEST(ByPath, LibrariesThatComeLaterDoAsWell) {
+TEST_F(ByPath, LibrariesThatComeLaterDoAsWell) {
   load_ours();
   void* plugin = load("libplugin-importing-later.so");
   for (const char* function : {"munmap", "free"})
     EXPECT_EQ(bound_to(plugin, function), "libhostnic-verbs.so") << function;
 }
 
-TEST(ByPath, WhatIsNotLibcsStays) {
+TEST_F(ByPath, WhatIsNotLibcsStays) {
   void* plugin = load("libplugin-importing.so");
   const std::string before = bound_to(plugin, "malloc_trim");
   load_ours();
@@ -59,7 +68,7 @@ TEST(ByPath, WhatIsNotLibcsStays) {
   EXPECT_EQ(bound_to(plugin, "getpid").substr(0, 5), "libc.");
 }
 
-TEST(ByPath, CallsThatAreNotBoundYetWork) {
+TEST_F(ByPath, CallsThatAreNotBoundYetWork) {
   void* plugin = load("libplugin-importing-lazily.so", RTLD_LAZY | RTLD_LOCAL);
   load_ours();
   const auto call = reinterpret_cast<int (*)(const char*)>(dlsym(plugin, "calls_eaccess"));
@@ -68,7 +77,7 @@ TEST(ByPath, CallsThatAreNotBoundYetWork) {
   EXPECT_EQ(call("/no/such/file"), -1);
 }
 
-TEST(ByPath, MemoryIsAllocatedAndFreedAcross) {
+TEST_F(ByPath, MemoryIsAllocatedAndFreedAcross) {
   void* before = malloc(1 << 20);
   load_ours();
   void* after = malloc(1 << 20);
