@@ -18,7 +18,7 @@ enum class MachineLibrary : uint32_t { kVerbs, kRdmaCm };
 // program did not; null when there is none. Ours of the same names don't count. For any thread.
 void* machine_symbol(MachineLibrary library, const char* name, const char* version);
 
-// The same of the real libibverbs.
+// It is machine_symbol() of the real libibverbs.
 void* real_verbs_symbol(const char* name, const char* version);
 
 // The number of real adapters that the program has open. While there are none, an object that is

@@ -18,7 +18,7 @@ namespace hostnic::wire::mrc::samples {
 
 using Bytes = std::vector<std::byte>;
 
-// Of digits; spaces between them are for the reader.
+// The text is of digits; spaces between them are for the reader.
 inline Bytes from_hex(std::string_view text) {
   std::string digits;
   for (const char c : text)

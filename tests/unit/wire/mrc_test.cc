@@ -320,7 +320,7 @@ TEST(MrcPacket, NothingOfAReusedPacketStays) {
   EXPECT_EQ(p, parsed("write"));
 }
 
-// Of what a switch cut off, BTH, METH and TSETH are enough; what is behind them says nothing.
+// BTH, METH and TSETH are enough of what a switch cut off; what is behind them says nothing.
 TEST(MrcTrimmed, SaysWhatANackNeeds) {
   for (const auto& sample : kSamples) {
     const Bytes bytes = samples::bytes_of(sample);
