@@ -44,6 +44,52 @@ void changed_write(Stage& stage) { change_write(stage, IBV_SEND_SIGNALED); }
 // Known when a later one has completed.
 void changed_unsignalled(Stage& stage) { change_write(stage, 0); }
 
+// A datagram is answered, its memory changes, and then its completion is polled.
+void changed_answered(Stage& stage) {
+  stage.wanted.qp_type = IBV_QPT_UD;
+  stage.how.qkey = 0x1234;
+  stage.make();
+  ibv_cq* const answers =
+      good(ibv_create_cq(stage.context, 16, nullptr, nullptr, 0), "ibv_create_cq");
+  ibv_qp_init_attr attr = stage.wanted;
+  attr.send_cq = stage.here.cq;
+  attr.recv_cq = answers;
+  good(ibv_destroy_qp(stage.here.qp), "ibv_destroy_qp");
+  stage.here.qp = good(ibv_create_qp(stage.pd, &attr), "ibv_create_qp");
+  stage.connect();
+  ibv_ah_attr path{};
+  path.is_global = 1;
+  path.port_num = 1;
+  path.grh.hop_limit = 1;
+  path.grh.sgid_index = static_cast<uint8_t>(stage.how.gid_index);
+  good(ibv_query_gid(stage.context, 1, stage.how.gid_index, &path.grh.dgid), "ibv_query_gid");
+  ibv_ah* const ah = good(ibv_create_ah(stage.pd, &path), "ibv_create_ah");
+  const auto send = [&](const End& from, const End& to) {
+    ibv_sge sge = from.sge(64);
+    ibv_send_wr wr{}, *bad = nullptr;
+    wr.opcode = IBV_WR_SEND;
+    wr.send_flags = IBV_SEND_SIGNALED;
+    wr.sg_list = &sge;
+    wr.num_sge = 1;
+    wr.wr.ud = {ah, to.qp->qp_num, stage.how.qkey};
+    good(ibv_post_send(from.qp, &wr, &bad), "send");
+  };
+  for (const End* end : {&stage.here, &stage.there})
+    good(end->receive(end->sge(104, 1024)), "receive");
+  send(stage.here, stage.there);
+  stage.there.completion();
+  send(stage.there, stage.here);
+  End heard = stage.here;
+  heard.cq = answers;
+  heard.completion();
+  stage.here.memory[17] = std::byte{1};
+  take_both(stage);
+  good(ibv_destroy_ah(ah), "ibv_destroy_ah");
+  good(ibv_destroy_qp(stage.here.qp), "ibv_destroy_qp");
+  stage.here.qp = nullptr;
+  good(ibv_destroy_cq(answers), "ibv_destroy_cq");
+}
+
 // Waits until the sender's NIC has nothing to do but to try again.
 void let_it_wait() { std::this_thread::sleep_for(std::chrono::milliseconds(20)); }
 
@@ -122,6 +168,7 @@ void add_memory(Table& table) {
   table["changed-send"] = changed_send;
   table["changed-write"] = changed_write;
   table["changed-unsignalled"] = changed_unsignalled;
+  table["changed-answered"] = changed_answered;
   table["unmapped"] = unmapped;
   table["region-of-receive"] = region_of_receive;
   table["region-of-send"] = region_of_send;

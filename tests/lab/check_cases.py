@@ -46,6 +46,7 @@ PLANTED = {
 # What is told with --strict only.
 STRICT = {
     "changed-unsignalled": ("changed-buffer", "WRITE of 4096 bytes .* changed between", "posted"),
+    "changed-answered": ("changed-buffer", "SEND of 64 bytes .* changed between", "posted"),
     "closed-early": ("closed-early", "the device is closed, and 1 objects use it", "created"),
     "leak": ("leak", "a queue pair is never destroyed", "created"),
     "write-race": ("write-race", "a WRITE of 8 bytes on QP 0x\\w+ lies beside one of 1024 bytes", "data posted"),
@@ -119,6 +120,8 @@ def of_runs(hostnic, planted):
     yield case("one finding of two processes", f"{inside} -- sh -c '{planted} stale-key; {planted} stale-key'",
                "1 finding in 2 processes, 1 of them again", "status 96\n")
     yield case("not without --strict", f"{inside} -- {planted} leak", "no findings", "status 0\n")
+    yield case("a datagram that was answered, not without --strict", f"{inside} -- {planted} changed-answered", "no findings",
+               "status 0\n")
     yield case("suppressed", f"echo 'stale-key *stale_key*  # known' >s.$$; {inside} --suppress s.$$ -- {planted} stale-key; e=$?; "
                "rm s.$$; (exit $e)", "no findings in 1 process, 1 suppressed", "status 0\n")
     yield case("a suppression that is none", f"echo 'no-kind *' >s.$$; {inside} --suppress s.$$ -- true; e=$?; rm s.$$; (exit $e)",

@@ -146,6 +146,7 @@ void take(const CqShadow* cq, QpShadow& qp, const Polled& polled) {
   if (qp.srq != nullptr && (is_receive || (!succeeded && cq == qp.recv_cq)))
     complete_shared(*qp.srq, polled);
   if (!succeeded) return fail(qp, polled, cq);
+  if (is_receive) qp.heard.fetch_add(1, std::memory_order_relaxed);
   if (is_receive && qp.srq != nullptr) return;
   Changes changes;
   {

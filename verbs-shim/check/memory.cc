@@ -166,6 +166,13 @@ uint32_t qpn_of_later_completion(const QpShadow& qp, const SendEntry& entry) {
   return 0;
 }
 
+// Whether a datagram may have been answered before its completion was polled: it is never sent
+// again, so the device is done with its memory.
+bool may_be_answered(const QpShadow& qp, const SendEntry& entry) {
+  return qp.type == IBV_QPT_UD && !is_strict() &&
+         qp.heard.load(std::memory_order_relaxed) != entry.heard;
+}
+
 }  // namespace
 
 void look_at_sges(const Use& use, const ibv_sge* sges, uint32_t count, Pieces& pieces) {
@@ -184,6 +191,7 @@ void take_digest(QpShadow& qp, SendEntry& entry) {
   entry.is_full = is_full() || entry.number < kFirstRequests;
   if (!entry.is_full && entry.number % kOneIn != 0) return;
   entry.inbound = inbound_count();
+  entry.heard = qp.heard.load(std::memory_order_relaxed);
   const auto sum = digest_of(qp, entry, /*for_compare=*/true);
   entry.is_compared = entry.is_readable = sum.has_value();
   entry.digest = sum.value_or(0);
@@ -196,7 +204,7 @@ bool has_changed(QpShadow& qp, const SendEntry& entry) {
 }
 
 void report_change(QpShadow& qp, const SendEntry& entry) {
-  if (may_be_written_by_device(entry)) return;
+  if (may_be_written_by_device(entry) || may_be_answered(qp, entry)) return;
   const ibv_sge& sge = entry.pieces.sge[0];
   const unsigned long start = sge.addr, wr_id = entry.wr_id, bytes = entry.bytes;
   const auto region = find_region(&qp, qp.context, sge.lkey);

@@ -51,6 +51,7 @@ struct SendEntry {
   uint64_t number = 0;   // of the queue's requests
   uint64_t order = 0;    // among all of the process, by when they were posted
   uint64_t inbound = 0;  // how many pieces of memory had been written by then
+  uint64_t heard = 0;    // how many messages its queue pair had received by then
   uint64_t remote = 0;
   uint32_t rkey = 0;
   const void* posted_at = nullptr;
@@ -138,9 +139,10 @@ struct QpShadow {
   Ring<RecvEntry> receives;
   uint64_t sent = 0, received = 0;  // posted since it was made
   uint64_t reads = 0, most_reads = 0;
-  uint64_t last_completed = 0;  // the order of the request whose completion was polled last
-  bool has_lost_track = false;  // its queues were not as its completions said
-  bool has_failed = false;      // a completion with error was polled
+  std::atomic<uint64_t> heard{0};  // messages received, as was polled
+  uint64_t last_completed = 0;     // the order of the request whose completion was polled last
+  bool has_lost_track = false;     // its queues were not as its completions said
+  bool has_failed = false;         // a completion with error was polled
   const void* failed_at = nullptr;
   uint32_t sent_after_failure = 0;
 
