@@ -22,6 +22,8 @@ class RateLimiter {
 
   // The time when a packet that arrives now has left the link; none if the queue is full.
   std::optional<TimeNs> admit(uint32_t bytes, TimeNs now);
+  // How many packets the link still has, that one included.
+  size_t queued() const { return queued_; }
 
  private:
   uint64_t bits_per_second_;

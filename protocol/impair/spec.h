@@ -8,7 +8,7 @@
 //             | "mark" which                                      -- congestion experienced
 //             | "reorder" which ( "distance" N [ "flush" TIME ] | "delay" TIME [ jitter ] )
 //             | "delay" TIME [ jitter ] [ which ]
-//             | "rate" RATE [ "queue" PACKETS ] [ selectors ]
+//             | "rate" RATE [ "queue" PACKETS ] [ "ecn" PACKETS ] [ selectors ]
 //             | "blackhole" [ selectors ]                       -- also black-hole; drop all
 //   which     = [ trigger ] [ selectors ]                       -- at least one of them
 //   trigger   = PERCENT | "all"
@@ -42,6 +42,7 @@
 //  - delay: never reorders what its selectors match; a late packet holds up those behind it.
 //  - jitter: +-TIME uniform (default), standard deviation TIME, or exponential of mean TIME on top.
 //  - rate: a link of that speed with a queue of so many packets; what finds it full is dropped.
+//    ecn: what finds at least so many packets there is marked.
 #pragma once
 
 #include <cstddef>
@@ -115,6 +116,7 @@ struct Rule {
   uint64_t flush_ns = kDefaultFlushNs;         // kReorder with a distance
   uint64_t rate_bits_per_second = 0;           // kRate
   uint32_t queue_packets = kDefaultRateQueue;  // kRate
+  uint32_t marks_from_packets = 0;             // kRate: in the queue; 0: nothing is marked
   bool operator==(const Rule&) const = default;
   // Whether the rule is "drop P%", whatever the packet and the time.
   bool is_plain_loss() const {

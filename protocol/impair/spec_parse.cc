@@ -44,7 +44,8 @@ class Parser : private SpecReader {
     kHow,
     kFlush,
     kJitter,
-    kQueue
+    kQueue,
+    kEcn
   };
   struct Clause {
     std::string_view word;
@@ -52,7 +53,7 @@ class Parser : private SpecReader {
     unsigned actions;  // the actions whose rules may have it
     bool (Parser::*parse)(Rule&);
   };
-  static const std::array<Clause, 19> kClauses;
+  static const std::array<Clause, 20> kClauses;
 
   bool parse_spec_into(Spec& spec);
   bool parse_rule(Rule& rule);
@@ -82,13 +83,14 @@ class Parser : private SpecReader {
   bool clause_delay(Rule& rule) { return duration(rule.delay.base_ns); }
   bool clause_jitter(Rule& rule);
   bool clause_queue(Rule& rule);
+  bool clause_ecn(Rule& rule);
 
   bool word(std::string_view wanted);
   bool rate(uint64_t& bits_per_second);
   std::string clauses_of(Action action) const;
 };
 
-const std::array<Parser::Clause, 19> Parser::kClauses{{
+const std::array<Parser::Clause, 20> Parser::kClauses{{
     {"all", kTrigger, kTriggered, &Parser::clause_all},
     {"burst", kTrigger, kTriggered, &Parser::clause_burst},
     {"nth", kTrigger, kTriggered, &Parser::clause_nth},
@@ -100,6 +102,7 @@ const std::array<Parser::Clause, 19> Parser::kClauses{{
     {"flush", kFlush, bit(Action::kReorder), &Parser::clause_flush},
     {"jitter", kJitter, bit(Action::kReorder) | bit(Action::kDelay), &Parser::clause_jitter},
     {"queue", kQueue, bit(Action::kRate), &Parser::clause_queue},
+    {"ecn", kEcn, bit(Action::kRate), &Parser::clause_ecn},
     {"kind", kKind, kEveryAction, &Parser::clause_kind},
     {"peer", kPeer, kEveryAction, &Parser::clause_peer},
     {"qpn", kQpn, kEveryAction, &Parser::clause_qpn},
@@ -203,6 +206,8 @@ bool Parser::check_rule(const Rule& rule, unsigned seen) {
         "which packets: a percentage such as 1%, burst, nth, every, first, all, or a selector such "
         "as kind ack");
   }
+  if (rule.marks_from_packets >= rule.queue_packets)
+    return fail_here("ecn below the queue's " + std::to_string(rule.queue_packets) + " packets");
   if (rule.action != Action::kReorder) return true;
   if (!has(kHow)) return fail_here("distance N or delay TIME");
   if (has(kJitter) && rule.distance != 0) return fail_here("no jitter with distance");
@@ -296,6 +301,10 @@ bool Parser::clause_jitter(Rule& rule) {
 
 bool Parser::clause_queue(Rule& rule) {
   return integer(rule.queue_packets, 1, kMaxRateQueue, "a number of packets from 1 to 65536");
+}
+
+bool Parser::clause_ecn(Rule& rule) {
+  return integer(rule.marks_from_packets, 1, kMaxRateQueue, "a number of packets from 1 to 65536");
 }
 
 bool Parser::word(std::string_view wanted) {

@@ -93,7 +93,10 @@ std::string to_string(const Rule& rule) {
              (rule.trigger.kind == TriggerKind::kAlways ? "" : which) + selectors;
     case Action::kRate:
       return "rate " + with_unit(rule.rate_bits_per_second, kRateUnits) + " queue " +
-             std::to_string(rule.queue_packets) + selectors;
+             std::to_string(rule.queue_packets) +
+             (rule.marks_from_packets == 0 ? ""
+                                           : " ecn " + std::to_string(rule.marks_from_packets)) +
+             selectors;
   }
   return {};
 }
@@ -123,6 +126,7 @@ std::string_view spec_help() {
   reorder 5% distance 8                  reorder 1% delay 100us jitter 50us normal
   delay 50us jitter 10us                 rate 10Gbit queue 256
   blackhole from 2s to 2.5s              mark 5% kind data  (ECN)
+  rate 10Gbit queue 128 ecn 32  (a port of a switch)
 Which packets: N%, all, burst, nth N, every N, first N; kind any|data|write|send|read-request|
 read-response|atomic|ack|other, peer IPV4, qpn N, last-packet, first-attempt, once, from T to T.
 )";

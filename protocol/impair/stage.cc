@@ -142,6 +142,9 @@ bool ImpairmentStage::apply_rate(RuleState& state, Plan& plan, const PacketInfo&
     drop(plan, Loss::Reason::kRate, counters_.rate_dropped);
     return false;
   }
+  const uint32_t marks_from = state.rule().marks_from_packets;
+  if (marks_from != 0 && state.rate_limiter()->queued() > marks_from && !apply_mark(plan))
+    return false;
   const TimeNs wait_ns = *departure - now;
   plan.delayed |= wait_ns > 0;
   if (wait_ns > 0) plan.by_rule = rule_at_work_;

@@ -110,6 +110,8 @@ TEST(ImpairSpec, TimesAndRates) {
   EXPECT_EQ(rate.rate_bits_per_second, 2'500'000'000u);
   EXPECT_EQ(rate.queue_packets, 64u);
   EXPECT_EQ(rule_of("rate 1Tbit").queue_packets, kDefaultRateQueue);
+  EXPECT_EQ(rate.marks_from_packets, 0u);
+  EXPECT_EQ(rule_of("rate 1Gbit ecn 16 queue 64").marks_from_packets, 16u);
 }
 
 TEST(ImpairSpec, Reorder) {
@@ -149,6 +151,7 @@ TEST(ImpairSpec, CanonicalTextParsesToTheSame) {
       {"reorder 5% flush 200us distance 8", "reorder 5% distance 8"},
       {"reorder all delay 1us jitter 3us exponential last-packet first-attempt",
        "reorder all delay 1us jitter 3us exponential last-packet first-attempt"},
+      {"rate 1Gbit ecn 16 queue 64", "rate 1Gbit queue 64 ecn 16"},
       {"rate 1234567bit qpn 0x10", "rate 1.234567Mbit queue 256 qpn 16"},
       {"tx none", "tx none"},
   };
@@ -229,7 +232,9 @@ INSTANTIATE_TEST_SUITE_P(
         Malformed{"rate 10", 6, "10", "a rate such as"},
         Malformed{"rate 999bit", 6, "999bit", "a rate such as"},
         Malformed{"rate 11Tbit", 6, "11Tbit", "a rate such as"},
-        Malformed{"rate 1Gbit 5%", 12, "5%", "queue, kind"},
+        Malformed{"rate 1Gbit 5%", 12, "5%", "queue, ecn, kind"},
+        Malformed{"rate 1Gbit queue 8 ecn 8", 25, "the end", "ecn below the queue's 8 packets"},
+        Malformed{"rate 1Gbit ecn 0", 16, "0", "a number of packets"},
         Malformed{"rate 1Gbit queue 0", 18, "0", "a number of packets"},
         Malformed{"drop 1% \xff", 9, "\xff", "a percentage, all"}));
 
@@ -255,7 +260,8 @@ TEST(ImpairSpec, EveryExampleInTheHelpParses) {
        {"drop 1%", "drop burst p 0.1% r 20%", "drop nth 3 kind ack per-qp", "drop last-packet once",
         "duplicate 0.5%", "corrupt 0.1%", "reorder 5% distance 8",
         "reorder 1% delay 100us jitter 50us normal", "delay 50us jitter 10us",
-        "rate 10Gbit queue 256", "blackhole from 2s to 2.5s", "mark 5% kind data"}) {
+        "rate 10Gbit queue 256", "blackhole from 2s to 2.5s", "mark 5% kind data",
+        "rate 10Gbit queue 128 ecn 32"}) {
     EXPECT_NE(help.find(example), std::string::npos) << example;
     must_parse(example);
   }

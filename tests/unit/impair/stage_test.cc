@@ -269,6 +269,18 @@ TEST(ImpairStage, RateLimitSpacesPackets) {
   EXPECT_EQ(network.stage.next_deadline_ns(), 1'008'000u);
 }
 
+TEST(ImpairStage, ALongQueueMarks) {
+  Network network("rate 1Gbit queue 4 ecn 2");  // 1000 bytes: 8 us
+  for (uint32_t i = 0; i < 6; ++i) network.push(data_packet(i), 0);
+  EXPECT_EQ(network.stage.counters().rate_dropped, 2u);
+  EXPECT_EQ(network.stage.counters().marked, 2u) << "which found two and three";
+  EXPECT_EQ(network.pop(24'000), (std::vector<int>{0, 1, 2}));
+  EXPECT_TRUE(network.last_out.marked);
+  // One is still there.
+  network.push(data_packet(6), 24'000);
+  EXPECT_EQ(network.stage.counters().marked, 2u);
+}
+
 TEST(ImpairStage, RateIsExactOverTime) {
   Network network("rate 3Gbit queue 3000");  // 2666 2/3 ns a packet
   for (uint32_t i = 0; i < 3000; ++i) network.push(data_packet(i), 0);
