@@ -17,6 +17,7 @@
 #include "dataplane/daemon/log.h"
 #include "dataplane/daemon/observe/message_trace.h"
 #include "dataplane/daemon/ports/udp/udp_port.h"
+#include "protocol/impair/adversary.h"
 #include "protocol/impair/stage.h"
 
 namespace hostnic {
@@ -231,7 +232,7 @@ DeviceInfo Daemon::device_info(const NicInstance& instance) const {
   info.policy = static_cast<uint32_t>(settings.policy);
   info.congestion_allowance_us = settings.congestion_allowance_us;
   info.relaxed_ordering = settings.ordering == Ordering::kRelaxed ? 1 : 0;
-  info.adversarial_ordering = settings.ordering == Ordering::kAdversarial ? 1 : 0;
+  info.adversary_seed = impair::program_seed(settings.adversary_seed);
   constexpr uint32_t kLidMask = 0xffff;
   info.lid = instance.plan.has_lid ? raw(settings.ip) & kLidMask : 0;
   info.max_qps = settings.max_qps;

@@ -86,6 +86,7 @@ NicShard::NicShard(NicShared& nic, Port& nic_port)
                   .reorder = reorder,
                   .reports = reports,
                   .counters = counters,
+                  .split_atomic = split_atomic,
                   .now = now,
                   .messages = messages}),
       management(nic.settings, egress, counters, now) {}

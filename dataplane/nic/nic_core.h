@@ -69,6 +69,7 @@ struct NicShard {
   Reports reports;
   ReceiveQueues receives;
   ReorderPool reorder;
+  SplitAtomic split_atomic;
   Placement placement;
   Egress egress;
   Packetizer packetizer;

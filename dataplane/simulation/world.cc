@@ -88,7 +88,7 @@ Host::Host(World& world, uint32_t index, uint32_t nic_index)
   settings.line_rate_mbps = static_cast<uint32_t>(s.link.gigabits * 1000);
   settings.policy = nic.policy;
   settings.relaxed_ordering = nic.ordering == Ordering::kRelaxed;
-  settings.adversarial_ordering = nic.ordering == Ordering::kAdversarial;
+  settings.adversary_seed = impair::program_seed(nic.adversary_seed);
   settings.sole_queued_bytes_limit = s.sole_queued_bytes_limit;
   driver_ = std::make_unique<driver::Driver>(*this, segment_, settings);
   require(driver_->error() == 0, "driver");

@@ -95,9 +95,9 @@ struct DeviceInfo {
   uint32_t window;  // PSNs
   uint32_t policy;  // wire::Policy
   uint32_t congestion_allowance_us;
-  uint32_t relaxed_ordering;      // 1: READs may overtake each other (docs/transport.md rule 18)
-  uint32_t adversarial_ordering;  // 1: nothing waits for READs without a fence (docs/ordering.md)
-  uint32_t lid;                   // LID of the port; 0: none, as RoCE ports have it
+  uint32_t relaxed_ordering;  // 1: READs may overtake each other (docs/transport.md rule 18)
+  uint32_t adversary_seed;    // what drivers draw from (docs/ordering.md); 0: another ordering
+  uint32_t lid;               // LID of the port; 0: none, as RoCE ports have it
   uint32_t max_qps;
   uint32_t max_mrs;
   uint32_t atomic_on_host;    // 1: every MR is mapped, atomics are coherent with the CPU's

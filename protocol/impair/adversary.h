@@ -7,6 +7,7 @@
 #include <cstdint>
 
 #include "protocol/impair/spec.h"
+#include "protocol/types.h"
 
 namespace hostnic::impair {
 
@@ -15,5 +16,15 @@ Spec adversary_rules();
 
 // What the NIC itself draws from; never 0.
 uint64_t adversary_seed(uint64_t seed, uint32_t nic_index);
+// What the drivers draw from that use a NIC with that seed; 0 if that is 0.
+uint32_t program_seed(uint64_t nic_seed);
+
+// What is decided by drawing.
+enum class AdversaryDraw : uint8_t { kNoReceive, kUnseenWrite, kSplitAtomic, kLateReport };
+
+// Draws about something that has a name, e.g. a packet: nothing with probability 1 - 1 / `one_in`,
+// else a time from 1 to `most_ns`, short ones far more often than long ones. Equal arguments draw
+// equally.
+TimeNs draw(uint64_t seed, AdversaryDraw about, uint64_t name, uint32_t one_in, TimeNs most_ns);
 
 }  // namespace hostnic::impair

@@ -53,6 +53,12 @@ namespace hostnic {
   X(rnr_not_waited_for, "15: a refused request goes again at once")                            \
   X(rnr_resends_all, "15: after the RNR timer everything goes, not only what was refused")     \
   X(rnr_retries_not_counted, "15: rnr_retry never ends")                                       \
+  /* What an adversary puts off */                                                             \
+  X(unseen_outlives_its_key, "a deregistration does not wait for bytes that are acknowledged") \
+  X(unseen_lost_with_its_qp, "bytes that are acknowledged go with their queue pair")           \
+  X(unseen_after_a_message, "a message is delivered before the WRITE in front of it")          \
+  X(split_atomic_lets_others_in, "an atomic comes between the two steps of another")           \
+  X(split_atomic_finds_too_little, "what came in front of an atomic is overwritten by it")     \
   /* READs and atomics */                                                                      \
   X(duplicate_atomic_executed, "19: a duplicate atomic executes again")                        \
   X(atomic_not_replayed, "19: a duplicate atomic is not answered")                             \

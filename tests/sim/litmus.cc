@@ -8,10 +8,10 @@
 namespace hostnic::sim::litmus {
 namespace {
 
-// Something that happens at one moment: a word is written, read, both (an atomic), a completion
-// comes, or somebody looks.
+// Something that happens at one moment: a word is written, read, read by an atomic, written by an
+// atomic, a completion comes, or somebody looks.
 struct Event {
-  enum class What : uint8_t { kWrite, kRead, kAdd, kTell, kLook };
+  enum class What : uint8_t { kWrite, kRead, kAddRead, kAddWrite, kTell, kLook };
   What what = What::kLook;
   size_t op = 0;
   uint32_t after = 0;  // events that come first, as bits
@@ -23,7 +23,10 @@ class Model {
     for (size_t op = 0; op < program.size(); ++op) {
       if (program[op].writes()) add(Event::What::kWrite, op);
       if (program[op].kind == Kind::kReadX) add(Event::What::kRead, op);
-      if (program[op].kind == Kind::kAddX) add(Event::What::kAdd, op);
+      if (program[op].kind == Kind::kAddX) {
+        add(Event::What::kAddRead, op);
+        add(Event::What::kAddWrite, op);
+      }
       if (program[op].tells()) add(Event::What::kTell, op);
     }
     add(Event::What::kLook, program.size());
@@ -49,38 +52,52 @@ class Model {
     return false;
   }
 
-  // Whether something behind an atomic, up to the later one, waits until it is answered: what is
-  // fenced, and what might change its word.
-  bool is_held_up(size_t atomic, size_t later) const {
-    for (size_t i = atomic + 1; i <= later; ++i)
-      if (program_[i].queue_pair == program_[atomic].queue_pair &&
-          program_[i].kind != Kind::kWriteY && !program_[i].reads())
+  // Whether an atomic between the two, or the later one, has the READ come first, since its answer
+  // could not be asked for again behind it.
+  bool is_behind_atomic(size_t read, size_t later) const {
+    for (size_t i = read + 1; i <= later; ++i)
+      if (program_[i].kind == Kind::kAddX && program_[i].queue_pair == program_[read].queue_pair)
         return true;
-    return program_[later].reads() || is_fenced(atomic, later);
+    return false;
   }
 
   bool comes_first(const Event& one, const Event& other) const {
     using What = Event::What;
     if (one.what == What::kLook || other.what == What::kLook) return false;
-    if (one.op == other.op) return one.what == What::kWrite && other.what == What::kTell;
+    if (one.op == other.op)
+      return (one.what == What::kWrite && other.what == What::kTell) ||
+             (one.what == What::kAddRead && other.what == What::kAddWrite);
     if (one.op > other.op) return false;
     const Op &first = program_[one.op], &second = program_[other.op];
     if (first.queue_pair != second.queue_pair) return false;
     switch (one.what) {
       case What::kWrite:
-        // READs, atomics and messages behind a WRITE find it done; WRITEs need not, but one with
-        // immediate data is done in its turn.
-        if (other.what != What::kWrite) return true;
-        return second.kind == Kind::kWriteImmX;
-      case What::kAdd:
-        // A WRITE of another word waits for nobody, but behind what waits.
-        return is_held_up(one.op, other.op);
+        // READs, atomics and messages behind a WRITE find it done; WRITEs need not.
+        return other.what != What::kWrite;
+      case What::kAddRead:
+        return false;  // what it keeps out: is_kept_out()
+      case What::kAddWrite:
+        return other.what != What::kWrite || is_fenced(one.op, other.op);
       case What::kRead:
-        return second.reads() || is_fenced(one.op, other.op);
+        return second.reads() || is_fenced(one.op, other.op) || is_behind_atomic(one.op, other.op);
       case What::kTell:
         return other.what == What::kTell;
       case What::kLook:
         break;
+    }
+    return false;
+  }
+
+  // Whether an atomic that has read its word, and not written it yet, keeps the event from
+  // happening: other atomics, and WRITEs of its own queue pair, come before or behind it.
+  bool is_kept_out(const Event& event, uint32_t done) const {
+    using What = Event::What;
+    if (event.what != What::kWrite && event.what != What::kAddRead) return false;
+    for (size_t i = 0; i < events_.size(); ++i) {
+      if (events_[i].what != What::kAddRead || (done >> i & 3) != 1) continue;
+      if (event.what == What::kAddRead ||
+          program_[event.op].queue_pair == program_[events_[i].op].queue_pair)
+        return true;
     }
     return false;
   }
@@ -104,8 +121,8 @@ class Model {
     const size_t op = event.op;
     if (event.what == What::kLook) outcome.looked = words;
     if (event.what == What::kTell) outcome.seen[op] = words;
-    if (event.what == What::kRead || event.what == What::kAdd) outcome.seen[op] = {words.x, 0};
-    if (event.what == What::kAdd) words.x += kAdded;
+    if (event.what == What::kRead || event.what == What::kAddRead) outcome.seen[op] = {words.x, 0};
+    if (event.what == What::kAddWrite) words.x = outcome.seen[op].x + kAdded;
     if (event.what == What::kWrite && !is_overwritten(op, done))
       (program_[op].kind == Kind::kWriteY ? words.y : words.x) = value_of(op);
   }
@@ -119,6 +136,7 @@ class Model {
     }
     for (size_t i = 0; i < events_.size(); ++i) {
       if ((done >> i & 1) != 0 || (events_[i].after & ~done) != 0) continue;
+      if (is_kept_out(events_[i], done)) continue;
       Words next = words;
       Outcome so_far = outcome;
       happen(events_[i], done, next, so_far);

@@ -26,11 +26,11 @@ class Pair {
   // With `cut` the hosts don't hear each other while their queue pairs are connected, nor then.
   explicit Pair(const QpSettings& qp = {}, const WorldSettings& settings = {},
                 uint32_t remote_access = kAllAccess, bool cut = false)
-      : world(settings),
+      : local(kBytes),
+        remote(kBytes),
+        world(settings),
         near(world.make_endpoint(0, qp)),
         far(world.make_endpoint(settings.hosts > 1 ? 1 : 0, qp)),
-        local(kBytes),
-        remote(kBytes),
         lkey(near->host->add_mr(local)),
         rkey(far->host->add_mr(remote, remote_access)) {
     if (cut) world.cut(1, true);
@@ -93,9 +93,9 @@ class Pair {
   uint64_t near_counter(Counter c) { return near->host->counter(c); }
   uint64_t far_counter(Counter c) { return far->host->counter(c); }
 
+  Memory local, remote;  // which the NICs may write to until they end
   World world;
   std::unique_ptr<Endpoint> near, far;
-  Memory local, remote;
   uint32_t lkey, rkey;
 };
 

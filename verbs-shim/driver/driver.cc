@@ -154,6 +154,7 @@ void DriverCore::forget(Qp& qp) {
   std::erase(ready_next, &qp);
   if (qp.waits_for_ring_space) ring_waiters.erase(qp);
   std::erase(timers, &qp);
+  late_reports.forget(qp);
   const auto its_own = [&qp](const auto& asked) { return asked.second == &qp; };
   std::erase_if(error_moves, its_own);
   std::erase(unsent_error_moves, &qp);

@@ -74,8 +74,10 @@ struct DriverSettings {
   uint32_t mtu_bytes = 4096;
   uint32_t window = 1024;  // PSNs in flight per QP at most; the peer's window bounds it too
   wire::Policy policy = wire::Policy::kSelective;
-  bool relaxed_ordering = false;      // the NIC's: READs may overtake each other (rule 18)
-  bool adversarial_ordering = false;  // the NIC's: what is posted behind a READ goes (rule 18)
+  bool relaxed_ordering = false;  // the NIC's: READs may overtake each other (rule 18)
+  // What is drawn from where the NIC's ordering is adversarial: then also what is posted behind a
+  // READ goes (rule 18). 0: it is another one.
+  uint32_t adversary_seed = 0;
   uint64_t congestion_allowance_ns = 250'000;  // growth of a round trip that counts as a queue
   uint32_t line_rate_mbps = 0;  // what the port carries; 0: unknown (docs/roce.md, congestion)
   uint32_t timescale = 1;       // the program's timeouts pass so many times as fast

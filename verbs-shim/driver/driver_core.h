@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "verbs-shim/driver/driver.h"
+#include "verbs-shim/driver/late_reports.h"
 #include "verbs-shim/driver/qp.h"
 #include "verbs-shim/driver/wait_watch.h"
 
@@ -30,6 +31,7 @@ struct DriverCore final : QpHost {
   Driver::AsyncFn async = nullptr;
   void* async_argument = nullptr;
 
+  LateReports late_reports;
   WaitWatch waits;
   uint32_t next_correlation = 1;
   uint32_t awaited = 0;  // correlation that execute() waits for; 0: none
@@ -89,6 +91,8 @@ struct DriverCore final : QpHost {
   }
   void note_post(Qp& qp);
   void take_reports(TimeNs now_ns);
+  void put_off_reports(std::span<MetaReport> reports, TimeNs now_ns);
+  void take_late_reports(TimeNs now_ns);
   void clear_dirty(std::span<const MetaReport> reports);
   void tell_posted(std::span<const MetaReport> reports, uint32_t session);
   void run_timers(TimeNs now_ns);

@@ -53,7 +53,10 @@ void Driver::progress(TimeNs now_ns) {
   }
   // Timers run after reports have been drained: what is still silent is silent (rule 25, silence is
   // not waiting).
-  if (now_ns >= next_deadline_ns_.load(std::memory_order_relaxed)) d.run_timers(now_ns);
+  if (now_ns >= next_deadline_ns_.load(std::memory_order_relaxed)) {
+    d.run_timers(now_ns);
+    if (!d.late_reports.empty()) d.take_late_reports(now_ns);
+  }
   d.kick_if_needed();
 }
 
@@ -88,7 +91,7 @@ void DriverCore::take_reports(TimeNs now_ns) {
   for (;;) {
     const int count = map.metas.dequeue_burst(metas.data(), kMetaBurst);
     if (count <= 0) return;
-    const std::span reports(metas.data(), count);
+    const std::span reports(metas.data(), static_cast<size_t>(count));
     if (const uint32_t traced = message_events(); traced != 0) [[unlikely]]
       tell_posted(reports, traced);
     // The flag is cleared before the status is read: what the NIC writes afterwards makes a new
@@ -96,6 +99,8 @@ void DriverCore::take_reports(TimeNs now_ns) {
     // its cache line.
     clear_dirty(reports);
     std::atomic_thread_fence(std::memory_order_seq_cst);
+    if (settings().adversary_seed != 0) [[unlikely]]
+      put_off_reports(reports, now_ns);
     for (size_t i = 0; i < reports.size(); ++i) {
       if (i + kQpsAhead < reports.size()) {
         if (Qp* const ahead = qp_at(reports[i + kQpsAhead].status_index))
@@ -106,6 +111,22 @@ void DriverCore::take_reports(TimeNs now_ns) {
     }
     if (count < static_cast<int>(kMetaBurst)) return;
   }
+}
+
+// Makes reports that are for later those of no queue pair.
+void DriverCore::put_off_reports(std::span<MetaReport> reports, TimeNs now_ns) {
+  for (MetaReport& report : reports) {
+    Qp* const qp = qp_at(report.status_index);
+    if (qp != nullptr && qp->qpn == report.qpn &&
+        late_reports.put_off(*qp, report.qpn, settings().adversary_seed, now_ns))
+      report.status_index = UINT32_MAX;
+  }
+  lower_deadline(late_reports.due_ns());
+}
+
+void DriverCore::take_late_reports(TimeNs now_ns) {
+  late_reports.look_at_due(now_ns, [now_ns](Qp& qp) { qp.on_report(now_ns); });
+  lower_deadline(late_reports.due_ns());
 }
 
 // Tells of messages before what is reported completes them.

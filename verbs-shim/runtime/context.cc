@@ -161,7 +161,7 @@ Expected<void, ContextError> Context::map_segment(std::vector<UniqueFd> fds,
   settings.window = device_.window;
   settings.policy = wire::Policy{static_cast<uint8_t>(device_.policy)};
   settings.relaxed_ordering = device_.relaxed_ordering != 0;
-  settings.adversarial_ordering = device_.adversarial_ordering != 0;
+  settings.adversary_seed = device_.adversary_seed;
   settings.line_rate_mbps = device_.speed_mbps;
   settings.congestion_allowance_ns = uint64_t{device_.congestion_allowance_us} * 1000;
   settings.traffic = claim_use_counts();

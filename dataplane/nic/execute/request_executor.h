@@ -12,10 +12,12 @@
 
 #include <cstdint>
 #include <span>
+#include <utility>
 
 #include "dataplane/nic/counters.h"
 #include "dataplane/nic/execute/atomic_record.h"
 #include "dataplane/nic/execute/outcome.h"
+#include "dataplane/nic/execute/split_atomic.h"
 #include "dataplane/nic/memory/atomics.h"
 #include "dataplane/nic/memory/placement.h"
 #include "dataplane/nic/memory/region_access.h"
@@ -98,6 +100,7 @@ struct ExecutorParts {
   ReceiveQueues& receives;
   Reports& reports;
   Counters& counters;
+  SplitAtomic& split_atomic;
 };
 
 template <class Parts>
@@ -132,6 +135,14 @@ class BasicRequestExecutor {
   }
   Outcome place_write(QpContext& qp, const WritePart& part, const PacketPlace& place,
                       std::span<const std::byte> payload);
+  // Places a WRITE's packet whose key has been looked at.
+  PlaceResult place_checked(QpContext& qp, const RemoteRange& range, bool is_last,
+                            const PacketPlace& place, std::span<const std::byte> payload) {
+    const PlaceRequest request = request_of(qp, place, is_last);
+    if (parts_.placement.place_at_once(request, *range.region, range.iova, payload))
+      return PlaceResult::kDone;
+    return parts_.placement.place(request, *range.region, range.iova, payload);
+  }
   Outcome place_send(QpContext& qp, const SendPart& part, const PacketPlace& place,
                      std::span<const std::byte> payload);
   // Ends the receive of a message that has arrived, or that was refused.
@@ -142,9 +153,21 @@ class BasicRequestExecutor {
 
   // Looks at the memory before its bytes are promised: answers can't say that it is missing.
   Outcome look_at_read(QpContext& qp, const ReadPart& part);
-  // Executes an atomic, and records what it found.
+  // Executes an atomic, and records what it found. One whose word has been read by
+  // begin_split_atomic() is ended; while another is begun it is put off.
   Outcome execute_atomic(QpContext& qp, const wire::AtomicEth& atomic, bool compare_swap, Psn psn,
                          uint64_t& before);
+  // Reads the word of an atomic that is executed later, but for memory in which it can't be
+  // executed in two steps. Returns whether it has: then no other atomic of the device is executed
+  // until this one is, or end_split_atomic() says that it will not be.
+  bool begin_split_atomic(QpContext& qp, const wire::AtomicEth& atomic, Psn psn, TimeNs until_ns);
+  // The atomic of the queue pair that has been begun; null: none has.
+  const SplitAtomic* split_atomic_of(const QpContext& qp) const {
+    return parts_.split_atomic.qp == &qp ? &parts_.split_atomic : nullptr;
+  }
+  void end_split_atomic(const QpContext& qp) {
+    if (parts_.split_atomic.qp == &qp) parts_.split_atomic = {};
+  }
 
   // Ends the receive `sn` if the refused request has taken it. Returns what else the refusal means.
   const RefusalMeaning& refuse(QpContext& qp, uint32_t sn, Refusal refusal) {
@@ -161,6 +184,16 @@ class BasicRequestExecutor {
             .ahead = place.ahead,
             .tail = tail,
             .packets = place.packets};
+  }
+  // Ends an atomic whose word has been read. Where packets behind it are placed already it is
+  // executed at once: they may have written the word, which then must be found.
+  AtomicResult execute_begun(QpContext& qp, const RemoteRange& range,
+                             const AtomicOperation& operation, Psn psn, uint64_t& before) {
+    const SplitAtomic begun = std::exchange(parts_.split_atomic, {});
+    if (begun.psn != psn || !qp.requests.early_writes.empty())
+      return execute_atomic_on(*range.region, range.iova, operation, {&qp, psn.value()}, before);
+    before = begun.before;
+    return store_atomic_on(*range.region, range.iova, operation, before);
   }
   static Outcome outcome_of(MemoryAccess access) {
     if (access == MemoryAccess::kDone) return {};
@@ -184,9 +217,7 @@ inline Outcome BasicRequestExecutor<Parts>::place_write(QpContext& qp, const Wri
   const RemoteRange range = parts_.placement.remote_range(qp.scope(), part.key, part.va,
                                                           part.checked_bytes, kAccessRemoteWrite);
   if (range.region == nullptr) return refused(refusal);
-  const PlaceRequest request = request_of(qp, place, part.is_last);
-  if (parts_.placement.place_at_once(request, *range.region, range.iova, payload)) return {};
-  switch (parts_.placement.place(request, *range.region, range.iova, payload)) {
+  switch (place_checked(qp, range, part.is_last, place, payload)) {
     case PlaceResult::kDone:
       return {};
     case PlaceResult::kNotNow:
@@ -254,7 +285,11 @@ inline Outcome BasicRequestExecutor<Parts>::execute_atomic(QpContext& qp,
   if (range.region == nullptr || (range.region->access & kAccessOnDemand) != 0)
     return refused(Refusal::kAccess);
   const AtomicOperation operation{compare_swap, atomic.swap_or_add, atomic.compare};
-  switch (execute_atomic_on(*range.region, range.iova, operation, {&qp, psn.value()}, before)) {
+  const bool one_is_begun = unlikely(parts_.split_atomic.qp != nullptr);
+  if (one_is_begun && parts_.split_atomic.qp != &qp) return {.kind = Outcome::kNotNow};
+  switch (one_is_begun ? execute_begun(qp, range, operation, psn, before)
+                       : execute_atomic_on(*range.region, range.iova, operation, {&qp, psn.value()},
+                                           before)) {
     case AtomicResult::kDone:
       break;
     case AtomicResult::kBusy:
@@ -265,6 +300,20 @@ inline Outcome BasicRequestExecutor<Parts>::execute_atomic(QpContext& qp,
   parts_.counters.add(Counter::atomics_executed);
   record_atomic(qp, psn, before);
   return {};
+}
+
+template <class Parts>
+inline bool BasicRequestExecutor<Parts>::begin_split_atomic(QpContext& qp,
+                                                            const wire::AtomicEth& atomic, Psn psn,
+                                                            TimeNs until_ns) {
+  if (parts_.split_atomic.qp != nullptr || atomic.va % wire::kAtomicOperandBytes != 0) return false;
+  const RemoteRange range = parts_.placement.remote_range(
+      qp.scope(), atomic.rkey, atomic.va, wire::kAtomicOperandBytes, kAccessRemoteAtomic);
+  if (range.region == nullptr || (range.region->access & kAccessOnDemand) != 0) return false;
+  uint64_t before = 0;
+  if (load_atomic_on(*range.region, range.iova, before) != AtomicResult::kDone) return false;
+  parts_.split_atomic = {&qp, psn, before, until_ns};
+  return true;
 }
 
 using RequestExecutor = BasicRequestExecutor<ExecutorParts>;

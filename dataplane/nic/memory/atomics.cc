@@ -48,19 +48,45 @@ Word find_word(const MemoryRegionEntry& region, uint64_t iova) {
   return word;
 }
 
+// The word where a processor can reach it in one access; null: it can't.
+uint64_t* mapped_word(const Word& word) {
+  const bool is_aligned = reinterpret_cast<uintptr_t>(word.address) % 8 == 0;
+  return is_aligned && !word.unfilled ? reinterpret_cast<uint64_t*>(word.address) : nullptr;
+}
+
 }  // namespace
+
+AtomicResult load_atomic_on(const MemoryRegionEntry& region, uint64_t iova, uint64_t& before) {
+  const uint64_t* const word = mapped_word(find_word(region, iova));
+  if (word == nullptr) return AtomicResult::kBusy;
+  before = __atomic_load_n(word, __ATOMIC_SEQ_CST);
+  return copy_is_void(reinterpret_cast<const std::byte*>(word), sizeof(before))
+             ? AtomicResult::kBusy
+             : AtomicResult::kDone;
+}
+
+AtomicResult store_atomic_on(const MemoryRegionEntry& region, uint64_t iova,
+                             const AtomicOperation& operation, uint64_t before) {
+  uint64_t* const word = mapped_word(find_word(region, iova));
+  if (word == nullptr) return AtomicResult::kBusy;
+  const uint64_t after = result_of(operation, before);
+  if (after != before) __atomic_store_n(word, after, __ATOMIC_SEQ_CST);
+  return copy_is_void(reinterpret_cast<const std::byte*>(word), sizeof(before))
+             ? AtomicResult::kBusy
+             : AtomicResult::kDone;
+}
 
 AtomicResult execute_atomic_on(MemoryRegionEntry& region, uint64_t iova,
                                const AtomicOperation& operation, const TransferUser& user,
                                uint64_t& before) {
   const Word word = find_word(region, iova);
   if (word.unfilled) return AtomicResult::kBusy;
-  if (word.address != nullptr && reinterpret_cast<uintptr_t>(word.address) % 8 == 0) {
+  if (uint64_t* const mapped = mapped_word(word)) {
     // Mapped memory takes the CPU's own instruction, which is coherent with the program's.
     std::optional<WordLock> lock;
     if (!word.piece->in_mirror && !lock.emplace(word.piece->va + word.offset).held())
       return AtomicResult::kBusy;
-    before = execute_on_word(reinterpret_cast<uint64_t*>(word.address), operation);
+    before = execute_on_word(mapped, operation);
     return copy_is_void(word.address, sizeof(before)) ? AtomicResult::kBusy : AtomicResult::kDone;
   }
   // A word that is reached through the mem fd is atomic among NICs only (IBV_ATOMIC_HCA).

@@ -30,6 +30,7 @@
 namespace hostnic {
 
 class ClientChannel;
+struct MemoryRegionEntry;
 
 // Atomic results kept for replay; bounds max_dest_rd_atomic (rule 19).
 inline constexpr uint32_t kAtomicRecords = 16;
@@ -52,6 +53,15 @@ struct UnreliableMessage {
   Psn expected;  // next PSN in order
   State state = State::kNone;
   MessageState parts;
+};
+
+// A WRITE's packet that is acknowledged before its bytes are placed, by a NIC whose `ordering` is
+// adversarial (docs/ordering.md). The region stays, and its deregistration waits: it counts as
+// referred to.
+struct UnseenWrite {
+  MemoryRegionEntry* region = nullptr;
+  uint64_t iova = 0;
+  TimeNs until_ns = 0;
 };
 
 // The part of a context that a packet needs besides the first line.
@@ -169,6 +179,8 @@ struct alignas(kCacheLineBytes) QpContext {
   bool congestion_seen = false;  // the network (ECN) marked packets since the last ACK
   bool comm_established = false;
   bool takes_receives = false;  // a SEND or WRITE_IMM has been seen since RESET
+  // 1: the expected packet is acknowledged, and `unseen_write` says when it is placed.
+  uint8_t unseen = 0;
   bool fatal = false;  // a NAK that ends the connection was sent; repeated for anything at or after
                        // the expected PSN
   uint32_t recv_next_sn = 0;  // receive SN that completes next
@@ -225,7 +237,8 @@ struct alignas(kCacheLineBytes) QpContext {
   bool held_packets_wait = false;        // one of them was tried in vain in this turn
   std::unique_ptr<RoceConnection> roce;  // the standard's RC only
   RepeatTally repeats;
-  SilentDrops drops;  // since it was connected, or was in RESET
+  UnseenWrite unseen_write;  // if `unseen`
+  SilentDrops drops;         // since it was connected, or was in RESET
 
   // The members from here on are about answers to what we asked for.
   ReceiveSpace responses;

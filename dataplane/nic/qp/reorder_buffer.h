@@ -18,8 +18,9 @@
 namespace hostnic {
 
 // What waits in a PSN's place in the reorder buffer until the window reaches that PSN. A slot is a
-// tagged word: 0 nothing, an mbuf pointer (buffered packet), or a receive SN shifted left with the
-// low bit set (a SEND whose last packet has been placed).
+// tagged word: 0 nothing, an mbuf pointer (buffered packet), the same with the second bit set (its
+// payload has been placed), or a receive SN shifted left with the low bit set (a SEND whose last
+// packet has been placed).
 class ReorderSlot {
  public:
   ReorderSlot() = default;
@@ -29,11 +30,15 @@ class ReorderSlot {
   static ReorderSlot receive_end(uint32_t sn) { return ReorderSlot(uint64_t{sn} << 1 | 1); }
   bool empty() const { return word_ == 0; }
   rte_mbuf* packet() const {
-    return (word_ & 1) != 0 ? nullptr : reinterpret_cast<rte_mbuf*>(word_);
+    return (word_ & 1) != 0 ? nullptr : reinterpret_cast<rte_mbuf*>(word_ & ~kPlaced);
   }
+  // Whether the payload of the packet has been placed.
+  bool is_placed() const { return (word_ & 1) == 0 && (word_ & kPlaced) != 0; }
+  void note_placed() { word_ |= kPlaced; }
   uint32_t sn() const { return static_cast<uint32_t>(word_ >> 1); }
 
  private:
+  static constexpr uint64_t kPlaced = 2;
   explicit ReorderSlot(uint64_t word) : word_(word) {}
   uint64_t word_ = 0;
 };

@@ -41,6 +41,11 @@ class AdvanceList {
     now_.clear();
     return advanced;
   }
+  // Calls look(qp) for those that are advanced in the next turn.
+  template <class Look>
+  void look(Look&& look) const {
+    for (const QpContext* qp : next_) look(*qp);
+  }
   bool empty() const { return next_.empty(); }
   size_t waiting() const { return next_.size(); }
 

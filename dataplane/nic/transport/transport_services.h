@@ -34,11 +34,14 @@ struct TransportServices {
   ReorderPool& reorder;  // where packets wait
   Reports& reports;      // to drivers
   Counters& counters;
+  SplitAtomic& split_atomic;
   const TimeNs& now;            // the time of this turn
   MessageTap* const& messages;  // null: they are not traced
 
   // What verbs mean, for requests of peers.
-  ExecutorParts executor() const { return {placement, windows, receives, reports, counters}; }
+  ExecutorParts executor() const {
+    return {placement, windows, receives, reports, counters, split_atomic};
+  }
 };
 
 }  // namespace hostnic

@@ -39,6 +39,28 @@ TEST(Adversary, DrawsDifferOfSeedsAndNics) {
   EXPECT_NE(adversary_seed(0, 0), 0u) << "0 is no adversary";
 }
 
+TEST(Adversary, DrawsAboutWhatHasAName) {
+  constexpr uint64_t kNames = 10'000, kMostNs = 16'000;
+  uint64_t drawn = 0, long_ones = 0;
+  for (uint64_t name = 0; name < kNames; ++name) {
+    const TimeNs ns = draw(1, AdversaryDraw::kUnseenWrite, name, 4, kMostNs);
+    ASSERT_EQ(ns, draw(1, AdversaryDraw::kUnseenWrite, name, 4, kMostNs));
+    ASSERT_LE(ns, kMostNs);
+    drawn += ns != 0 ? 1 : 0;
+    long_ones += ns > kMostNs / 16 ? 1 : 0;
+  }
+  EXPECT_NEAR(static_cast<double>(drawn), kNames / 4.0, kNames / 40.0);
+  EXPECT_GT(long_ones, drawn / 16);
+  EXPECT_LT(long_ones, drawn / 4);
+  uint64_t differ = 0;
+  for (uint64_t name = 0; name < 100; ++name) {
+    const TimeNs ns = draw(1, AdversaryDraw::kUnseenWrite, name, 1, kMostNs);
+    differ += ns != draw(2, AdversaryDraw::kUnseenWrite, name, 1, kMostNs) ? 1 : 0;
+    differ += ns != draw(1, AdversaryDraw::kSplitAtomic, name, 1, kMostNs) ? 1 : 0;
+  }
+  EXPECT_GT(differ, 180u);
+}
+
 TEST(ImpairSpec, EmptyAndNoneMeanNothing) {
   EXPECT_EQ(must_parse(""), Spec{});
   EXPECT_EQ(must_parse(" \n"), Spec{});

@@ -42,6 +42,7 @@ class Completers : public Ports {
             .reorder = nic_.reorder,
             .reports = nic_.reports,
             .counters = nic_.counters,
+            .split_atomic = nic_.split_atomic,
             .now = nic_.now,
             .messages = nic_.messages};
   }

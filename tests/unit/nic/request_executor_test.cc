@@ -96,6 +96,7 @@ struct FakeParts {
   FakeReceives& receives;
   FakeReports& reports;
   Counters& counters;
+  SplitAtomic& split_atomic;
 };
 
 class Execute : public testing::Test {
@@ -131,8 +132,9 @@ class Execute : public testing::Test {
   FakeReceives receives_;
   FakeReports reports_;
   Counters counters_;
+  SplitAtomic split_atomic_;
   BasicRequestExecutor<FakeParts> executor_{
-      FakeParts{placement_, windows_, receives_, reports_, counters_}};
+      FakeParts{placement_, windows_, receives_, reports_, counters_, split_atomic_}};
 };
 
 WritePart write_to(VirtualAddress va, uint64_t checked_bytes = 100) {
@@ -251,6 +253,44 @@ TEST_F(Execute, AnAtomicIsAlignedAndReachesItsMemory) {
   expect_refused(atomic({.va = kVa, .rkey = kKey, .swap_or_add = 1}, before), Refusal::kAccess);
   EXPECT_EQ(memory, (std::array<std::byte, 16>{}));
   EXPECT_EQ(counters_.get(Counter::atomics_executed), 0u);
+}
+
+// In two steps what is written between them is lost, but nothing that another atomic of the device
+// does, nor what was posted behind it and came first.
+TEST_F(Execute, AnAtomicInTwoStepsIsAtomicAgainstAtomics) {
+  alignas(8) std::array<std::byte, 8> memory{};
+  map_region(memory);
+  uint64_t& word = *reinterpret_cast<uint64_t*>(memory.data());
+  const wire::AtomicEth add_5{.va = kVa, .rkey = kKey, .swap_or_add = 5};
+  uint64_t before = 0;
+  word = 10;
+  ASSERT_TRUE(executor_.begin_split_atomic(qp_, add_5, Psn(1), 1));
+  word = 20;
+  QpContext other;
+  other.access = qp_.access;
+  EXPECT_EQ(executor_.execute_atomic(other, add_5, false, Psn(7), before).kind, Outcome::kNotNow);
+  EXPECT_FALSE(executor_.begin_split_atomic(other, add_5, Psn(7), 1));
+  EXPECT_TRUE(executor_.execute_atomic(qp_, add_5, false, Psn(1), before).done());
+  EXPECT_EQ(before, 10u);
+  EXPECT_EQ(word, 15u);
+  EXPECT_EQ(recorded_atomic(qp_, Psn(1)), 10u);
+  EXPECT_TRUE(executor_.execute_atomic(other, add_5, false, Psn(7), before).done());
+  EXPECT_EQ(word, 20u);
+
+  ASSERT_TRUE(executor_.begin_split_atomic(qp_, add_5, Psn(2), 1));
+  word = 40;
+  EarlyWritePool pool(4);
+  qp_.requests.early_writes.add(pool, Psn(3), 1, 0, 8);
+  EXPECT_TRUE(executor_.execute_atomic(qp_, add_5, false, Psn(2), before).done());
+  EXPECT_EQ(before, 40u);
+  EXPECT_EQ(word, 45u);
+  qp_.requests.early_writes.clear(pool);
+
+  ASSERT_TRUE(executor_.begin_split_atomic(qp_, add_5, Psn(4), 1));
+  executor_.end_split_atomic(other);
+  EXPECT_NE(executor_.split_atomic_of(qp_), nullptr);
+  executor_.end_split_atomic(qp_);
+  EXPECT_EQ(executor_.split_atomic_of(qp_), nullptr);
 }
 
 TEST_F(Execute, AReadsMemoryIsLookedAt) {

@@ -40,6 +40,14 @@ uint32_t HostnicTransport::begin_turn() {
   });
 }
 
+TimeNs HostnicTransport::put_off_until_ns() const {
+  TimeNs earliest_ns = UINT64_MAX;
+  advance_list_.look([&](const QpContext& qp) {
+    earliest_ns = std::min(earliest_ns, responder_.put_off_until_ns(qp));
+  });
+  return earliest_ns;
+}
+
 void HostnicTransport::connect(QpContext& qp) {
   qp.requests.window.reset(Psn(qp.rq_psn), settings_.window);
   if (settings_.policy == wire::Policy::kWholeMessage)
@@ -62,6 +70,7 @@ void HostnicTransport::connect(QpContext& qp) {
 }
 
 void HostnicTransport::quiesce(QpContext& qp) {
+  responder_.settle(qp);
   time_wait_.enter(qp);
   for (ReceiveSpace* space : {&qp.requests, &qp.responses}) {
     reorder_.drop(*space);

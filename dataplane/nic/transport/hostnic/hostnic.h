@@ -100,6 +100,10 @@ class HostnicTransport : public TransportDefaults {
   uint32_t begin_turn();
   void end_receiving() { acks_.send_all(); }
   bool any_left() const { return !advance_list_.empty(); }
+  // Nothing that is left waits for a time but before an adversary.
+  TimeNs next_deadline_ns() const {
+    return likely(settings_.adversary_seed == 0) ? UINT64_MAX : put_off_until_ns();
+  }
   bool any_to_send() const { return acks_.any_owed(); }
   size_t waiting() const { return std::max(acks_.waiting(), advance_list_.waiting()); }
 
@@ -122,6 +126,7 @@ class HostnicTransport : public TransportDefaults {
     return qp.transport == Transport::kHostnic && qp.state >= QpState::kRtr &&
            qp.state != QpState::kErr && is_from_peer(qp, p, answer);
   }
+  TimeNs put_off_until_ns() const;
   bool receive_bundled_request(wire::Packet& p, std::span<const std::byte> payload);
   template <class Dispatch, class Bundled>
   bool receive_requests(Dispatch& dispatch, rte_mbuf* bundle, Bundled& bundled);

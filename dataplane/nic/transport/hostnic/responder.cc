@@ -4,7 +4,6 @@
 #include <rte_branch_prediction.h>
 
 #include "dataplane/nic/execute/atomic_record.h"
-#include "protocol/impair/random.h"
 
 namespace hostnic {
 namespace {
@@ -57,6 +56,7 @@ void Responder::receive(QpContext& qp, const wire::Packet& p, rte_mbuf* packet) 
   }
   switch (where) {
     case Place::kExpected: {
+      if (unlikely(settings_.adversary_seed != 0) && acknowledge_unseen(qp, p, packet)) return;
       if (!place_write(qp, p, payload_of(packet, p)) && !execute_expected(qp, p, packet)) return;
       const bool filled_hole = window.has_hole();
       window.accept_in_order();
@@ -114,21 +114,13 @@ bool Responder::execute_expected(QpContext& qp, const wire::Packet& p, rte_mbuf*
   return false;
 }
 
-// Whether the adversary says that there is no receive: once for a message, since it comes again as
-// another attempt.
-bool Responder::refuses_on_purpose(const QpContext& qp, const wire::Packet& p) const {
-  constexpr uint64_t kOneIn = 8;
-  if (likely(settings_.adversary_seed == 0) || p.attempt != 0) return false;
-  const bool looks_for_receive =
-      is_send(p.opcode) ? !p.cont : p.opcode == Opcode::kWriteImm && !p.more;
-  const uint64_t name = uint64_t{qp.qpn} << 24 | p.psn.value();
-  return looks_for_receive && impair::Random(settings_.adversary_seed ^ name).below(kOneIn) == 0;
-}
-
 // Holds the expected packet, which a later turn executes: its sender may have ended its queue pair,
 // and repeat nothing (rule 28). Without room for it the sender has to.
 void Responder::hold_expected(QpContext& qp, const wire::Packet& p, rte_mbuf* packet) {
-  if (!reorder_.enter(qp.requests, p.psn, packet)) return;
+  if (!reorder_.enter(qp.requests, p.psn, packet)) {
+    executor_.end_split_atomic(qp);
+    return;
+  }
   note_message(qp, p);
   qp.requests.window.set(p.psn);
   advance_list_.add(qp);
@@ -196,6 +188,7 @@ bool Responder::accept_ahead(QpContext& qp, const wire::Packet& p, rte_mbuf* pac
   }
   if (needs_reorder_buffer(p)) {
     if (!reorder_.enter(qp.requests, p.psn, packet)) return false;
+    if (unlikely(settings_.adversary_seed != 0)) place_write_early(qp, p, packet);
   } else {
     const bool ends_send = is_send(p.opcode) && !p.more;
     if (ends_send && !reorder_.take_slot(qp.requests, p.psn, ReorderSlot::receive_end(p.reth.key)))
@@ -302,6 +295,8 @@ bool Responder::reads_unanswered(const QpContext& qp) const {
 
 Outcome Responder::execute_atomic(QpContext& qp, const wire::Packet& p) {
   if (reads_unanswered(qp)) return {.kind = Outcome::kNotNow};
+  if (unlikely(settings_.adversary_seed != 0) && put_off_atomic(qp, p))
+    return {.kind = Outcome::kNotNow};
   uint64_t before = 0;
   const Outcome executed =
       executor_.execute_atomic(qp, p.atomic, p.opcode == Opcode::kCompareSwap, p.psn, before);
@@ -324,6 +319,7 @@ void Responder::refuse(QpContext& qp, const wire::Packet& p, const Outcome& outc
       counters_.add(Counter::rnr_nak_sent);
       break;
     case Outcome::kRefused: {
+      settle(qp);
       qp.refused = RefusedRequest::of(p, qp.recv_next_sn);
       const RefusalMeaning& meaning = executor_.refuse(qp, receive_sn(p), outcome.refusal);
       qp.fatal = true;
@@ -360,13 +356,18 @@ void Responder::advance(QpContext& qp) {
   ReceiveSpace& space = qp.requests;
   uint32_t budget = kAdvanceBudget;
   while (space.window.expected_received() && !qp.fatal) {
+    if (unlikely(qp.unseen != 0)) {
+      if (now_ < qp.unseen_write.until_ns || !show_unseen(qp, /*or_forget=*/false)) break;
+      continue;
+    }
     if (space.pass_placed() != 0) continue;
     if (budget-- == 0) break;
     const Psn psn = space.window.expected();
     const ReorderSlot slot = space.waiting(psn);
     if (rte_mbuf* packet = slot.packet(); packet != nullptr) {
       const wire::Packet p = valid_headers(packet);
-      const Outcome outcome = execute(qp, p, payload_of(packet, p), /*ahead=*/false);
+      const auto payload = slot.is_placed() ? std::span<const std::byte>() : payload_of(packet, p);
+      const Outcome outcome = execute(qp, p, payload, /*ahead=*/false);
       if (outcome.kind == Outcome::kRefused) {
         refuse(qp, p, outcome);
         return;

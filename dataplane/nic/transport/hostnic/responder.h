@@ -25,6 +25,7 @@
 #include "dataplane/nic/transport/hostnic/read_service.h"
 #include "dataplane/nic/transport/path_mtu.h"
 #include "dataplane/nic/transport/transport_services.h"
+#include "protocol/impair/adversary.h"
 #include "protocol/wire/packet.h"
 
 namespace hostnic {
@@ -44,7 +45,8 @@ class Responder {
         acks_(acks),
         reads_(reads),
         advance_list_(advance_list),
-        counters_(nic.counters) {}
+        counters_(nic.counters),
+        now_(nic.now) {}
 
   // Takes any packet of a request.
   void receive(QpContext& qp, const wire::Packet& p, rte_mbuf* packet);
@@ -60,11 +62,22 @@ class Responder {
                     uint32_t packets);
   // Moves the window over everything received, processing the reorder buffer in PSN order (rule 8).
   void advance(QpContext& qp);
+  // Ends what an adversary has begun and put off; nothing more of the connection is executed.
+  void settle(QpContext& qp);
+  // When something that an adversary has put off is due; UINT64_MAX: nothing is. Of a queue pair
+  // that is to be advanced.
+  TimeNs put_off_until_ns(const QpContext& qp) const;
 
  private:
   bool place_write(QpContext& qp, const wire::Packet& p, std::span<const std::byte> payload);
   bool execute_expected(QpContext& qp, const wire::Packet& p, rte_mbuf* packet);
   bool refuses_on_purpose(const QpContext& qp, const wire::Packet& p) const;
+  bool acknowledge_unseen(QpContext& qp, const wire::Packet& p, rte_mbuf* packet);
+  bool show_unseen(QpContext& qp, bool or_forget);
+  bool put_off_atomic(QpContext& qp, const wire::Packet& p);
+  TimeNs draw(impair::AdversaryDraw about, const QpContext& qp, const wire::Packet& p,
+              uint32_t one_in, TimeNs most_ns) const;
+  void place_write_early(QpContext& qp, const wire::Packet& p, rte_mbuf* packet);
   void hold_expected(QpContext& qp, const wire::Packet& p, rte_mbuf* packet);
   bool needs_a_packet(const QpContext& qp, const wire::Packet& p) const;
   uint32_t fill_hole(QpContext& qp, wire::Packet p, std::span<const std::byte> payload,
@@ -103,6 +116,7 @@ class Responder {
   ReadService& reads_;
   AdvanceList& advance_list_;
   Counters& counters_;
+  const TimeNs& now_;
 };
 
 // Places the expected packet, if it is a WRITE that may be placed at once. Returns false if nothing
