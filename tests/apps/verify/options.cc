@@ -246,7 +246,7 @@ std::string usage() {
       "  --mix LIST                         of {}\n"
       "  --memory LIST                      of {} (default malloc)\n"
       "  --events                           sleep on completion channels\n"
-      "  --no-fences                        none; READs only of what nothing writes\n"
+      "  --no-fences                        none; READs only of what nothing writes, and last of all\n"
       "  --check-errors                     also check errors, limits and QP states\n"
       "  --timeout-seconds T (60)           without progress, then a dump and exit status 1\n"
       "  --ack-timeout N (14)               ibv_qp_attr.timeout: 4.096 us * 2^N\n"

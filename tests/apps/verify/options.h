@@ -38,7 +38,7 @@ struct Workload {
   uint32_t mtu = 0;  // bytes; 0: the port's active MTU
   uint32_t depth = 64;
   uint32_t check_errors = 0;
-  uint32_t fences = 1;  // 0: none, and READs only of what nothing writes
+  uint32_t fences = 1;  // 0: none, READs only of what nothing writes, and one at the end
 
   bool operator==(const Workload&) const = default;
 };

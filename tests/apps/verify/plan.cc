@@ -52,7 +52,7 @@ class PlanMaker {
     const uint32_t every = std::max(1u, workload_.depth / 2);
     for (uint32_t i = 0; i < workload_.ops; ++i) {
       to_come_ = workload_.ops - i - 1;
-      Op op = make_op();
+      Op op = make_op(kinds_[rng_.below(kinds_.size())]);
       op.signalled = rng_.percent(60) || i % every == every - 1 || to_come_ == 0;
       ops_.push_back(std::move(op));
     }
@@ -60,6 +60,8 @@ class PlanMaker {
   }
 
  private:
+  bool may_be(OpKind kind) const { return std::ranges::find(kinds_, kind) != kinds_.end(); }
+
   uint64_t draw_length() {
     const uint64_t max = workload_.max_bytes;
     const uint64_t kind = rng_.below(100);
@@ -165,9 +167,11 @@ class PlanMaker {
     return true;
   }
 
-  Op make_op() {
+  Op make_op(OpKind kind) {
     Op op;
-    op.kind = kinds_[rng_.below(kinds_.size())];
+    op.kind = kind;
+    // WRITEs before it are there when a READ is answered, and by the letter not before (FLUSH).
+    if (to_come_ == 0 && workload_.fences == 0 && may_be(OpKind::kRead)) op.kind = OpKind::kRead;
     if (op.is_atomic() && !make_atomic(op)) op.kind = OpKind::kWrite;
     if (!op.is_atomic()) op.length = draw_length();
     if (op.kind == OpKind::kRead) make_read(op);
