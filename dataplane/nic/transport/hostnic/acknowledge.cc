@@ -37,7 +37,7 @@ constexpr uint8_t kNoAethCredit = 31;
 // what is complete.
 Psn Acknowledger::base(const QpContext& qp) const {
   const Psn placed = qp.requests.window.expected();
-  if (settings_.policy != wire::Policy::kWholeMessage) return placed + qp.unseen;
+  if (settings_.policy != wire::Policy::kWholeMessage) return placed;
   return before(placed, qp.messages.promised()) ? placed : qp.messages.promised();
 }
 
@@ -63,7 +63,7 @@ wire::Packet Acknowledger::make_ack(uint32_t dest_qpn, uint32_t src_qpn, Psn bas
 [[gnu::always_inline]] inline void Acknowledger::fill_sack(QpContext& qp, wire::AckKind kind,
                                                            wire::Sack& sack) {
   sack.base = base(qp);
-  sack.highest_acceptable = sack.base + (settings_.window - 1 - qp.unseen);
+  sack.highest_acceptable = sack.base + (settings_.window - 1);
   sack.has_credit = qp.recv_entries != 0 && qp.srq == nullptr;
   const uint32_t limit = ReceiveQueues::posted(qp);
   sack.recv_sn_limit = limit;
@@ -119,7 +119,8 @@ void Acknowledger::send_ack(QpContext& qp, AckBundleBuilder& bundle) {
   if (about_old_read) p.sack.nak_sn = qp.old_read_psn.value();
   std::array<uint64_t, kBitmapWords> words;
   if (unlikely(qp.unseen != 0)) {
-    // What has come behind the unseen packet is said with the next ACK.
+    // The packet that is not placed yet counts. What has come behind it is said with the next ACK.
+    p.psn = p.sack.base += 1;
   } else if (!whole_messages) {
     p.sack.word_count = static_cast<uint8_t>(qp.requests.window.sack_words(words));
   } else if (p.sack.base == qp.messages.promised()) {

@@ -48,15 +48,17 @@ void Responder::receive(QpContext& qp, const wire::Packet& p, rte_mbuf* packet) 
     }
     return;
   }
-  if (unlikely(p.policy != policy_)) {
-    // Both ends must lose and recover by the same rules (rule 30).
-    counters_.add(Counter::policy_mismatch);
-    refuse(qp, p, refused(Refusal::kInvalidRequest));
-    return;
+  if (unlikely(p.policy != policy_at_once_)) {
+    if (p.policy != policy_) {
+      // Both ends must lose and recover by the same rules (rule 30).
+      counters_.add(Counter::policy_mismatch);
+      refuse(qp, p, refused(Refusal::kInvalidRequest));
+      return;
+    }
+    if (where == Place::kExpected && acknowledge_unseen(qp, p, packet)) return;
   }
   switch (where) {
     case Place::kExpected: {
-      if (unlikely(settings_.adversary_seed != 0) && acknowledge_unseen(qp, p, packet)) return;
       if (!place_write(qp, p, payload_of(packet, p)) && !execute_expected(qp, p, packet)) return;
       const bool filled_hole = window.has_hole();
       window.accept_in_order();
