@@ -13,7 +13,6 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
-#include <mutex>
 #include <optional>
 #include <utility>
 
@@ -76,48 +75,7 @@ std::byte* reserve(uint64_t length_bytes, uint64_t alignment) {
   return reinterpret_cast<std::byte*>(aligned);
 }
 
-struct SpaceTable {
-  struct Entry {
-    uint64_t device = 0, inode = 0;
-    uint32_t users = 0;
-  };
-  std::mutex mutex;
-  std::map<uint32_t, Entry> by_id;
-  uint32_t last_id = 0;
-};
-SpaceTable& spaces() {
-  static auto* table = new SpaceTable;  // never destroyed: clients may outlive static destructors
-  return *table;
-}
-
 }  // namespace
-
-uint32_t MemorySpaces::acquire(uint64_t device, uint64_t inode) {
-  SpaceTable& table = spaces();
-  const std::lock_guard lock(table.mutex);
-  for (auto& [id, entry] : table.by_id) {
-    if (entry.device != device || entry.inode != inode) continue;
-    entry.users++;
-    return id;
-  }
-  while (++table.last_id == 0 || table.by_id.contains(table.last_id)) continue;
-  table.by_id[table.last_id] = {device, inode, 1};
-  return table.last_id;
-}
-
-void MemorySpaces::add_user(uint32_t space_id) {
-  SpaceTable& table = spaces();
-  const std::lock_guard lock(table.mutex);
-  if (const auto found = table.by_id.find(space_id); found != table.by_id.end())
-    found->second.users++;
-}
-
-void MemorySpaces::release(uint32_t space_id) {
-  SpaceTable& table = spaces();
-  const std::lock_guard lock(table.mutex);
-  const auto found = table.by_id.find(space_id);
-  if (found != table.by_id.end() && --found->second.users == 0) table.by_id.erase(found);
-}
 
 // A file that pieces are mapped from.
 struct ClientMemory::Source {
@@ -126,6 +84,7 @@ struct ClientMemory::Source {
   uint64_t size_bytes = 0;
   uint64_t page_bytes = kPageBytes;
   bool writable = true;
+  bool revocable = false;  // pages that the file has lost are not made anew
 };
 
 struct ClientMemory::Mapping {
@@ -136,6 +95,7 @@ struct ClientMemory::Mapping {
   uint64_t brought_bytes = 0;
   uint32_t space_id = 0;  // the number of the file, of which this has a reference
   bool writable = true;
+  bool revocable = false;
   uint32_t users = 0;  // number of pieces that use it
   PageTables tables = {};
 };
@@ -158,7 +118,8 @@ ClientMemory::~ClientMemory() {
 }
 
 Expected<std::vector<MappedPiece>, std::string> ClientMemory::map(
-    std::span<const MemoryRegion> regions, std::span<const int> fds, bool need_write) {
+    std::span<const MemoryRegion> regions, std::span<const int> fds, bool need_write,
+    bool revocable) {
   refusal_ = mirror_space_ == 0 ? ENOMEM : EINVAL;
   limit_met_.clear();
   if (mirror_space_ == 0) return Error("no mirror: hostnicd ran out of descriptors");
@@ -174,7 +135,7 @@ Expected<std::vector<MappedPiece>, std::string> ClientMemory::map(
   std::optional<ShortMapping> short_mapping(std::in_place);
   std::vector<MappedPiece> pieces;
   for (const MemoryRegion& region : regions) {
-    if (auto mapped = map_region(region, fds, need_write, pieces); !mapped) {
+    if (auto mapped = map_region(region, fds, need_write, revocable, pieces); !mapped) {
       short_mapping.reset();
       unmap(pieces);
       return Error(mapped.error());
@@ -185,6 +146,7 @@ Expected<std::vector<MappedPiece>, std::string> ClientMemory::map(
 
 Expected<void, std::string> ClientMemory::map_region(const MemoryRegion& region,
                                                      std::span<const int> fds, bool need_write,
+                                                     bool revocable,
                                                      std::vector<MappedPiece>& pieces) {
   switch (region.kind) {
     case RegionKind::kMemFd:
@@ -205,6 +167,7 @@ Expected<void, std::string> ClientMemory::map_region(const MemoryRegion& region,
     case RegionKind::kFile: {
       auto source = open_file_source(region, fds, need_write);
       if (!source) return Error(source.error());
+      source->revocable = revocable;
       auto mapped = map_source(*source, region, pieces);
       MemorySpaces::release(source->space_id);  // the mappings hold references of their own
       return mapped;
@@ -393,7 +356,8 @@ Expected<ClientMemory::Mapping*, std::string> ClientMemory::acquire(const Source
                                                                     uint64_t offset, uint64_t end) {
   for (auto& [host, mapping] : by_host_) {
     if (mapping->space_id != source.space_id || mapping->writable != source.writable ||
-        offset < mapping->offset || end > mapping->offset + mapping->length_bytes ||
+        mapping->revocable != source.revocable || offset < mapping->offset ||
+        end > mapping->offset + mapping->length_bytes ||
         is_replaced(mapping->host, mapping->length_bytes))
       continue;
     if (auto used = use_part(*mapping, offset, end); !used) return Error(used.error());
@@ -459,7 +423,7 @@ Expected<ClientMemory::Mapping*, std::string> ClientMemory::map_file(const Sourc
     return Error(std::string("hostnicd cannot map it: ") + std::strerror(error));
   }
   madvise(host, length, MADV_DONTDUMP);
-  if (terms_.stranger && can_guard_holes() && !guard_holes(host, length)) {
+  if ((terms_.stranger || source.revocable) && can_guard_holes() && !guard_holes(host, length)) {
     const int error = errno;
     munmap(host, length);
     return Error(std::string("hostnicd cannot guard it: ") + std::strerror(error));
@@ -477,6 +441,7 @@ Expected<ClientMemory::Mapping*, std::string> ClientMemory::map_file(const Sourc
               .brought_bytes = end - offset,
               .space_id = source.space_id,
               .writable = source.writable,
+              .revocable = source.revocable,
               .users = 1,
               .tables = PageTables(host, length, terms_.page_tables)};
   MemorySpaces::add_user(source.space_id);

@@ -92,11 +92,13 @@ class ClientMemory {
   // gaps, overflow, alignment, kind and size of the files, that the client populated the pages (an
   // lcore must not take page faults, nor hostnicd pay for them). The caller has compared the range
   // with the request (covers_exactly) and closes `fds` afterwards. `need_write` says that the NIC
-  // will write here, so a file that was opened read-only is refused. Pieces are sorted by va and
-  // contiguous. An error is one line; nothing stays mapped.
+  // will write here, so a file that was opened read-only is refused. `revocable` says that a page
+  // which a file has lost is not to be made anew, where that can be had (hole_guard.h). Pieces are
+  // sorted by va and contiguous. An error is one line; nothing stays mapped.
   Expected<std::vector<MappedPiece>, std::string> map(std::span<const MemoryRegion> regions,
                                                       std::span<const int> fds,
-                                                      bool need_write = true);
+                                                      bool need_write = true,
+                                                      bool revocable = false);
 
   // The errno value of the map() that failed last: ENOMEM where hostnicd lacked something, address
   // space for one, and EINVAL where something was wrong with the request.
@@ -129,7 +131,8 @@ class ClientMemory {
   using Error = Unexpected<std::string>;
 
   Expected<void, std::string> map_region(const MemoryRegion& region, std::span<const int> fds,
-                                         bool need_write, std::vector<MappedPiece>& pieces);
+                                         bool need_write, bool revocable,
+                                         std::vector<MappedPiece>& pieces);
   Expected<Source, std::string> open_file_source(const MemoryRegion& region,
                                                  std::span<const int> fds, bool need_write) const;
   Expected<Source, std::string> open_fill_map(const MemoryRegion& region,

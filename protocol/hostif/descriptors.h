@@ -142,6 +142,10 @@ enum AccessFlag : uint32_t {  // with the verbs' values
   kAccessZeroBased = 32,
   kAccessOnDemand = 64,
   kAccessRelaxedOrdering = 1u << 20,
+  // No verb's: memory that somebody else may take away (a dma-buf). A page that its file has lost
+  // is
+  // none, and is not made anew.
+  kAccessRevocable = 1u << 30,
 };
 
 struct CreateQpCommand {

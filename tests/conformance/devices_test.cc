@@ -157,7 +157,8 @@ TEST_F(Devices, OtherMemory) {
   ibv_alloc_dm_attr dm{.length = 4096, .log_align_req = 0, .comp_mask = 0};
   makes_none("device memory", ibv_alloc_dm(near_host->context, &dm));
   const int fd = open("/dev/null", O_RDWR | O_CLOEXEC);
-  makes_none("dma-buf", ibv_reg_dmabuf_mr(near_host->pd, 0, 4096, 0, fd, IBV_ACCESS_LOCAL_WRITE));
+  makes_none("dma-buf", ibv_reg_dmabuf_mr(near_host->pd, 0, 4096, 0, fd, IBV_ACCESS_LOCAL_WRITE),
+             EINVAL);
   close(fd);
 }
 

@@ -30,7 +30,7 @@ SKIPS = [(re.compile(pattern), why) for pattern, why in [
     (r"non EFA device", "is about EFA's own verbs"),
     (r"PCI device must be passed", "is about mlx5 through VFIO"),
     (r"cuda-python|GPU device ID", "needs a GPU"),
-    (r"/dev/dri/|DMABUF|dma-?buf", "needs a GPU, and dma-buf is not supported"),
+    (r"/dev/dri/|DMABUF|dma-?buf", "needs a GPU's dma-buf"),
     (r"Device memory is not supported", "the device has no memory of its own"),
     (r"doesn't have net interface", "is about rdma_cm, which needs a network interface"),
     (r"Create QP type 8|Raw Packet QP|by root on Ethernet link layer", "raw packet queue pairs are not supported"),

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Protection domains' memory: registering and deregistering.
 #include <cstdio>
+#include <optional>
+#include <utility>
 
 #include "verbs-shim/abi/context_table.h"
 #include "verbs-shim/abi/convert.h"
@@ -21,11 +23,25 @@ namespace {
 
 constexpr uint32_t kRemoteStores = kAccessRemoteWrite | kAccessRemoteAtomic;
 
+// What is to be registered.
+struct Wanted {
+  void* address = nullptr;
+  size_t length = 0;
+  uint64_t iova = 0;
+  unsigned int access = 0;
+  bool revocable = false;  // somebody else may take the memory away
+};
+
+std::optional<memory::DeviceMemory> find_device(const Wanted& wanted) {
+  return memory::find_device_memory(reinterpret_cast<uint64_t>(wanted.address), wanted.length);
+}
+
 // Registers a range; `replaced` is the registration whose key the new one takes, or null. Returns 0
 // or an errno value.
-int check_and_register(const PdObject& pd, void* address, size_t length, uint64_t iova,
-                       unsigned int access, const runtime::MemoryRegistration* replaced,
+int check_and_register(const PdObject& pd, const Wanted& wanted,
+                       const runtime::MemoryRegistration* replaced,
                        runtime::MemoryRegistration& out) {
+  const auto [address, length, iova, access, revocable] = wanted;
   uint32_t flags = 0;
   if (int error = to_region_access(access, flags)) return error;
   if ((flags & kAccessOnDemand) && offer_of(*pd.owner).lacks(kMissingOnDemand))
@@ -40,12 +56,15 @@ int check_and_register(const PdObject& pd, void* address, size_t length, uint64_
   if ((flags & kRemoteStores) && !(flags & kAccessLocalWrite))
     return refuse({Reason::kRemoteWithoutLocal, access});
   if (is_unusable(*pd.owner)) return EIO;
+  if (revocable) flags |= kAccessRevocable;
   // From here on it counts who unmaps memory.
   elf::lead_new_imports_here();
   auto registered =
       pd.owner->driver->register_memory(pd.handle, reinterpret_cast<uintptr_t>(address), length,
                                         first_address(iova, access), flags, replaced);
   if (!registered) {
+    // Memory of a GPU's is registered in another way then.
+    if (registered.error().error == EFAULT && !revocable && find_device(wanted)) return EFAULT;
     char text[300];
     snprintf(text, sizeof text, "%zu bytes at %p: %s", length, address,
              registered.error().message.c_str());
@@ -57,10 +76,9 @@ int check_and_register(const PdObject& pd, void* address, size_t length, uint64_
   return 0;
 }
 
-int register_range(const PdObject& pd, void* address, size_t length, uint64_t iova,
-                   unsigned int access, const runtime::MemoryRegistration* replaced,
-                   runtime::MemoryRegistration& out) {
-  const int error = check_and_register(pd, address, length, iova, access, replaced, out);
+int register_range(const PdObject& pd, const Wanted& wanted,
+                   const runtime::MemoryRegistration* replaced, runtime::MemoryRegistration& out) {
+  const int error = check_and_register(pd, wanted, replaced, out);
   if (error != 0) tell_refusal("ibv_reg_mr", 0, error);
   return error;
 }
@@ -87,39 +105,97 @@ void set_public_fields(MrObject& mr, ibv_pd* pd, void* address, size_t length) {
   mr.rkey = mr.registration.rkey;
 }
 
-// Registers an MR in `pd`, which has been acquired for it.
-ibv_mr* register_acquired(ibv_pd* pd, void* address, size_t length, uint64_t iova,
-                          unsigned int access) {
+// What the program is told of an MR.
+struct Told {
+  void* address = nullptr;
+  unsigned int access = 0;
+};
+
+// Registers an MR in `pd`, which has been acquired for it; `view` goes with it.
+ibv_mr* register_acquired(ibv_pd* pd, const Wanted& wanted, const Told& told,
+                          memory::FileView view = {}) {
   auto mr = std::make_unique<MrObject>();
   PdObject* owner = object_of(pd);
-  if (int error =
-          register_range(*owner, address, length, iova, access, nullptr, mr->registration)) {
+  if (int error = register_range(*owner, wanted, nullptr, mr->registration))
     return fail_null(error);
-  }
   mr->id = next_object_id();
   mr->owner = owner->owner;
   mr->context = pd->context;
   mr->handle = static_cast<uint32_t>(mr->id);
-  mr->iova = iova;
-  mr->access = access;
-  set_public_fields(*mr, pd, address, length);
+  mr->iova = wanted.iova;
+  mr->access = told.access;
+  mr->view = std::move(view);
+  set_public_fields(*mr, pd, told.address, wanted.length);
   ObjectLock lock = lock_objects();
   add_object(Kind::kMr, mr.get(), *mr);
   return mr.release();
 }
 
-// Registers an MR; `pd_error` is what acquire_pd() said.
-ibv_mr* register_mr(int pd_error, ibv_pd* pd, void* address, size_t length, uint64_t iova,
-                    unsigned int access) {
+// Registers a part of a file. `told_address` is what the MR has for an address.
+ibv_mr* register_file(ibv_pd* pd, int fd, uint64_t offset, const Wanted& wanted,
+                      void* told_address) {
+  const bool writable = (wanted.access & (kAccessLocalWrite | kRemoteStores)) != 0;
+  auto view = memory::FileView::map(fd, offset, wanted.length, writable);
+  if (!view) {
+    refuse({.reason = Reason::kMemory,
+            .text = view.error() == EOPNOTSUPP
+                        ? "a dma-buf of the kernel's: memfds stand for dma-bufs here"
+                        : "no memfd of tmpfs or hugetlbfs, or the range is not all of it, or not "
+                          "writable"});
+    tell_refusal("ibv_reg_dmabuf_mr", 0, view.error());
+    return fail_null(view.error());
+  }
+  Wanted mapped = wanted;
+  mapped.address = view->address();
+  mapped.revocable = true;
+  return register_acquired(pd, mapped, {told_address, wanted.access}, std::move(*view));
+}
+
+// Registers a range of the program's, which may be memory of a GPU: then the program can't touch
+// it, and the NIC reaches it as a dma-buf, as nvidia_peermem and its like would have it.
+ibv_mr* register_range_or_device(ibv_pd* pd, const Wanted& wanted) {
+  ibv_mr* mr = register_acquired(pd, wanted, {wanted.address, wanted.access});
+  if (mr != nullptr || errno != EFAULT || wanted.length == 0) return mr;
+  const auto device = find_device(wanted);
+  if (!device) return fail_null(EFAULT);
+  return register_file(pd, device->fd.get(), device->offset, wanted, wanted.address);
+}
+
+// Does `make` in a PD of which acquire_pd() has said `pd_error`.
+template <typename Make>
+ibv_mr* register_in(int pd_error, ibv_pd* pd, Make make) {
   if (pd_error != 0) return fail_null(pd_error);
-  ibv_mr* mr =
-      without_exceptions([&] { return register_acquired(pd, address, length, iova, access); });
+  ibv_mr* mr = without_exceptions(make);
   if (mr == nullptr) {
     const int error = errno;
     release_pd(pd);
     errno = error;
   }
   return mr;
+}
+
+// Registers an MR; `pd_error` is what acquire_pd() said.
+ibv_mr* register_mr(int pd_error, ibv_pd* pd, void* address, size_t length, uint64_t iova,
+                    unsigned int access) {
+  return register_in(pd_error, pd, [&] {
+    return register_range_or_device(pd, {address, length, iova, access});
+  });
+}
+
+// What the kernel asks of a registration of a dma-buf before it looks at the descriptor. Returns 0
+// or an errno value.
+int check_dmabuf(uint64_t offset, uint64_t iova, unsigned int access) {
+  constexpr unsigned int kAllowed = kAccessLocalWrite | kAccessRemoteWrite | kAccessRemoteRead |
+                                    kAccessRemoteAtomic | kAccessRelaxedOrdering;
+  if (access & kAccessOnDemand) {
+    refuse({.reason = Reason::kMemory, .text = "IBV_ACCESS_ON_DEMAND: not of a dma-buf"});
+    return EOPNOTSUPP;
+  }
+  if (access & ~kAllowed) return refuse({Reason::kAccessFlags, access});
+  constexpr uint64_t kInPage = 4095;
+  if ((offset & kInPage) == (iova & kInPage)) return 0;
+  return refuse(
+      {.reason = Reason::kMemory, .text = "offset and iova are not at the same place of a page"});
 }
 
 // Whatever was refused, the old registration stays as it was, which is what INPUT says; only on a
@@ -148,7 +224,7 @@ int register_again(MrObject& mr, int flags, ibv_pd* new_pd, void* address, size_
   const uint64_t iova = moved ? reinterpret_cast<uintptr_t>(address) : mr.iova;
   const unsigned int wanted =
       flags & IBV_REREG_MR_CHANGE_ACCESS ? static_cast<unsigned int>(access) : mr.access;
-  if (int error = register_range(pd, to, bytes, iova, wanted, &mr.registration, registration))
+  if (int error = register_range(pd, {to, bytes, iova, wanted}, &mr.registration, registration))
     return error;
   ibv_pd* old_pd = mr.pd;
   {
@@ -219,8 +295,21 @@ HOSTNIC_VERB ibv_mr* ibv_reg_dmabuf_mr(ibv_pd* pd, uint64_t offset, size_t lengt
   const CancellationOff cancellation_off;
   static constinit RealVerb<ibv_mr*(ibv_pd*, uint64_t, size_t, uint64_t, int, int)> real(
       "ibv_reg_dmabuf_mr", "IBVERBS_1.12");
-  if (!is_ours(Kind::kPd, pd)) return real.foreign(pd, offset, length, iova, fd, access);
-  return fail_null(EOPNOTSUPP);
+  const int pd_error = acquire_pd(pd);
+  if (pd_error == kNotOurs) return real.foreign(pd, offset, length, iova, fd, access);
+  return register_in(pd_error, pd, [&]() -> ibv_mr* {
+    const auto flags = static_cast<unsigned int>(access);
+    if (int error = check_dmabuf(offset, iova, flags)) {
+      tell_refusal("ibv_reg_dmabuf_mr", 0, error);
+      return fail_null(error);
+    }
+    uint64_t start = 0;
+    if (__builtin_add_overflow(memory::exported_start(fd), offset, &start))
+      return fail_null(EINVAL);
+    // libibverbs has the offset as the region's address.
+    return register_file(pd, fd, start, {nullptr, length, iova, flags},
+                         reinterpret_cast<void*>(offset));
+  });
 }
 
 HOSTNIC_VERB int ibv_rereg_mr(ibv_mr* mr, int flags, ibv_pd* pd, void* address, size_t length,
@@ -234,6 +323,11 @@ HOSTNIC_VERB int ibv_rereg_mr(ibv_mr* mr, int flags, ibv_pd* pd, void* address, 
   }
   if (int error = check_handle(Kind::kMr, mr)) return rereg_error(error);
   MrObject* object = object_of(mr);
+  if (object->view.address() != nullptr) {
+    refuse_call("ibv_rereg_mr", 0,
+                {.reason = Reason::kMemory, .text = "the region is of a dma-buf, or a GPU's"});
+    return rereg_error(EOPNOTSUPP);
+  }
   if (!valid_rereg(flags, address, length, access)) {
     refuse_call("ibv_rereg_mr", 0,
                 {.reason = Reason::kArgument,

@@ -34,10 +34,10 @@ struct MrInitAttr {
   ibv_dmah* dmah;
   ibv_buf* buf;
 };
-// Bits of comp_mask, for the fields in their order, files and their offsets being two. Files and
-// DMA handles come from verbs that this device does not have.
-constexpr uint64_t kHasIova = 1 << 0, kHasAddr = 1 << 1, kHasFd = 3 << 2, kHasBuffer = 1 << 5,
-                   kKnownFields = 0x3f;
+// Bits of comp_mask, for the fields in their order. DMA handles come from a verb that this device
+// does not have.
+constexpr uint64_t kHasIova = 1 << 0, kHasAddr = 1 << 1, kHasFd = 1 << 2, kHasFdOffset = 1 << 3,
+                   kHasBuffer = 1 << 5, kKnownFields = 0x3f;
 
 }  // namespace
 
@@ -49,9 +49,18 @@ HOSTNIC_VERB ibv_mr* ibv_reg_mr_ex(ibv_pd* pd, ibv_mr_init_attr* init_attr) {
   const auto* attr = reinterpret_cast<const MrInitAttr*>(init_attr);
   if (attr->comp_mask & ~kKnownFields) return fail_null(EINVAL);
   if (attr->comp_mask & kHasBuffer) {
-    if ((attr->comp_mask & kHasFd) || !(attr->comp_mask & kHasAddr) ||
+    if ((attr->comp_mask & (kHasFd | kHasFdOffset)) || !(attr->comp_mask & kHasAddr) ||
         !is_in_buffer(attr->buf, pd, attr->addr, attr->length))
       return fail_null(EINVAL);
+  }
+  if (attr->comp_mask & (kHasFd | kHasFdOffset)) {
+    // A file's part has an offset and no address.
+    if ((attr->comp_mask & ~(kHasIova | kHasFd | kHasFdOffset)) != 0)
+      return fail_null(attr->comp_mask & kHasAddr ? EINVAL : EOPNOTSUPP);
+    if ((attr->comp_mask & kHasFd) == 0 || (attr->comp_mask & kHasFdOffset) == 0 ||
+        (attr->comp_mask & kHasIova) == 0)
+      return fail_null(EINVAL);
+    return ibv_reg_dmabuf_mr(pd, attr->fd_offset, attr->length, attr->iova, attr->fd, attr->access);
   }
   if (attr->comp_mask & ~(kHasIova | kHasAddr | kHasBuffer)) return fail_null(EOPNOTSUPP);
   if (!(attr->comp_mask & kHasAddr)) return fail_null(EINVAL);

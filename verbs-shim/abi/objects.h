@@ -16,6 +16,7 @@
 
 #include "verbs-shim/abi/event_queue.h"
 #include "verbs-shim/abi/send_builder.h"
+#include "verbs-shim/memory/file_view.h"
 #include "verbs-shim/runtime/context.h"
 
 namespace hostnic::abi {
@@ -60,6 +61,8 @@ struct MrObject : ibv_mr, ObjectBase {
   runtime::MemoryRegistration registration;
   uint64_t iova = 0;        // [registry] as asked for, for ibv_rereg_mr
   unsigned int access = 0;  // [registry]
+  // Of a dma-buf, or of a GPU's memory, which the program has not mapped so that it could be read.
+  memory::FileView view;
 };
 
 // The first address that work requests name: for a zero-based region they name offsets.

@@ -104,6 +104,10 @@ Failure Description::describe_part(const Request& request, const Area& area, Pag
                                    uint64_t start, uint64_t end, Described& described) {
   const uint64_t first = std::max(start, request.va);
   const uint64_t last = std::min(end, request.va + request.length_bytes);
+  if (request.lost_pages == LostPages::kRefused) {
+    if (area.shared && describe_file(request, area, start, end, described)) return {};
+    return failure(EOPNOTSUPP, "hostnicd can't map the file, and no other way hears of its end");
+  }
   if (place == PagePlace::kMirror) return describe_mirror(request, area, start, end, described);
   const MemoryRegion region{first, last - first, RegionKind::kMemFd, 0, 0};
   if (area.shared && state_.mode != MemoryMode::kMemFd &&

@@ -184,8 +184,8 @@ void MemoryRegistrar::set_lent_userfaultfd(int device_fd) {
 }
 
 Expected<Registration, Error> MemoryRegistrar::add(uint64_t va, uint64_t length_bytes,
-                                                   bool need_write, Paging paging,
-                                                   Arrival arrival) try {
+                                                   bool need_write, Paging paging, Arrival arrival,
+                                                   LostPages lost_pages) try {
   if (length_bytes == 0) return Unexpected(Error{EINVAL, "memory region: length is 0"});
   if (va + length_bytes < va || page_up(va + length_bytes) < va)
     return Unexpected(Error{EINVAL, "memory region: address + length wraps around"});
@@ -196,6 +196,7 @@ Expected<Registration, Error> MemoryRegistrar::add(uint64_t va, uint64_t length_
   request.need_write = need_write;
   request.paging = paging;
   request.arrival = arrival;
+  request.lost_pages = lost_pages;
   request.first = request.pinned_end = page_down(va);
   request.last = page_up(va + length_bytes);
   request.stack_low = page_down(frame - kStackMargin);

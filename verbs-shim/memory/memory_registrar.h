@@ -75,9 +75,11 @@ class MemoryRegistrar {
   // or wraps around; EFAULT: not mapped, not readable, or not writable though `need_write`; ENOMEM;
   // other errno values when no way works. May take long (about 1 s per GiB); other threads may use
   // the memory meanwhile. On demand, what is not mapped, or reserved with PROT_NONE, is no error.
+  // EOPNOTSUPP: lost pages are to be refused, of what is no file that hostnicd maps.
   Expected<Registration, Error> add(uint64_t va, uint64_t length_bytes, bool need_write,
                                     Paging paging = Paging::kAsMapped,
-                                    Arrival arrival = Arrival::kMayBeLate);
+                                    Arrival arrival = Arrival::kMayBeLate,
+                                    LostPages lost_pages = LostPages::kMadeAnew);
   // Describes a registration that hostnicd refused as one that the mem fd reaches. Returns false if
   // it is one already, or has to be reached in another way.
   bool fall_back(uint64_t va, uint64_t length_bytes, Registration& registration);

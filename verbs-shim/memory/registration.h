@@ -39,12 +39,17 @@ enum class Paging : uint8_t { kAsMapped, kOnDemand };
 // returned, or before.
 enum class Arrival : uint8_t { kMayBeLate, kNow };
 
+// What becomes of a page that a file has lost since: the kernel makes it anew, as for any mapping,
+// or an access to it is refused. The latter is for files alone that hostnicd can map.
+enum class LostPages : uint8_t { kMadeAnew, kRefused };
+
 // An add() on its way.
 struct Request {
   uint64_t va = 0, length_bytes = 0;
   bool need_write = false;
   Paging paging = Paging::kAsMapped;
   Arrival arrival = Arrival::kMayBeLate;
+  LostPages lost_pages = LostPages::kMadeAnew;
   enum class Alone { kUnknown, kYes, kNo } alone = Alone::kUnknown;
   uint64_t first = 0, last = 0;  // its pages, head and tail included
   uint64_t pinned_end = 0;       // [first, pinned_end) counts in the table

@@ -28,7 +28,10 @@ Expected<MemoryRegistration, ContextError> Context::register_memory(
   Expected<memory::Registration, memory::Error> added{memory::Registration{}};
   // Receives in such regions don't name the memory's address (bring_receive()).
   const memory::Arrival arrival = iova == va ? memory::Arrival::kMayBeLate : memory::Arrival::kNow;
-  if (length_bytes != 0) added = registrar.add(va, length_bytes, need_write, paging, arrival);
+  const memory::LostPages lost_pages =
+      (access & kAccessRevocable) != 0 ? memory::LostPages::kRefused : memory::LostPages::kMadeAnew;
+  if (length_bytes != 0)
+    added = registrar.add(va, length_bytes, need_write, paging, arrival, lost_pages);
   if (!added) return failure(added.error().error, added.error().message);
   RegisteredRanges& registered = parts_->registered;
   if (length_bytes != 0) registered.add(va, length_bytes);
@@ -42,7 +45,7 @@ Expected<MemoryRegistration, ContextError> Context::register_memory(
   auto answer = send_registration(*added, request);
   // Another thread may have taken pages away that hostnicd was about to map.
   if (!answer && answer.error().error == EINVAL && length_bytes != 0 &&
-      registrar.fall_back(va, length_bytes, *added)) {
+      lost_pages == memory::LostPages::kMadeAnew && registrar.fall_back(va, length_bytes, *added)) {
     request.region_count = 1;
     answer = send_registration(*added, request);
   }

@@ -38,7 +38,8 @@ Expected<RegisterMrReply, ControlError> ClientRegions::add(RegisterMr& call,
   if (auto good = check_files_are_memory(fds); !good) return control_error(EINVAL, good.error());
   Expected<std::vector<MappedPiece>, std::string> pieces{std::vector<MappedPiece>()};
   if (!call.regions.empty())
-    pieces = memory_->map(call.regions, raw_fds, (call.fixed.access & kWriting) != 0);
+    pieces = memory_->map(call.regions, raw_fds, (call.fixed.access & kWriting) != 0,
+                          (call.fixed.access & kAccessRevocable) != 0);
   if (!pieces) {
     if (!memory_->limit_met().empty()) clients_.note_limit(client_.client_id, memory_->limit_met());
     return control_error(memory_->refusal(), pieces.error());

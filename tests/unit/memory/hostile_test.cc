@@ -402,6 +402,31 @@ uint64_t pages_of(int fd) {
 
 const MemoryTerms kStrangers{.stranger = 1000};
 
+// A dma-buf's exporter may take pages away: whoever the client is, none is made in their place.
+TEST_F(ClientMemoryTest, ARevocableFilesHolesGetNoPages) {
+  in_child([&] {
+    if (!can_guard_holes()) GTEST_SKIP() << "no userfaultfd here";
+    ASSERT_TRUE(install_sigbus_guard());
+    ClientMemory memory(mirror_, &gone_);
+    const MemoryRegion region{kVa, 4 * kMiB, RegionKind::kFile, 0, 0};
+    const int fds[] = {file_};
+    auto plain = memory.map({&region, 1}, fds);
+    auto revocable = memory.map({&region, 1}, fds, true, true);
+    ASSERT_TRUE(plain && revocable);
+    ASSERT_TRUE(ClientMemory::populate(*plain) && ClientMemory::populate(*revocable));
+    EXPECT_NE(plain->front().host, revocable->front().host);
+    EXPECT_EQ(std::byte{1}, revocable->front().host[kMiB]);
+    ASSERT_EQ(0, fallocate(file_, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, kMiB, kMiB));
+    const uint64_t pages = pages_of(file_);
+    volatile std::byte* const hole = revocable->front().host + kMiB;
+    EXPECT_TRUE(*hole == std::byte{0});
+    EXPECT_TRUE(gone_.load()) << "its keys end";
+    EXPECT_EQ(pages, pages_of(file_));
+    memory.unmap(*plain);
+    memory.unmap(*revocable);
+  });
+}
+
 // hostnicd would pay for the page, and the client may take it away again.
 TEST_F(ClientMemoryTest, AStrangersHolesGetNoPages) {
   // A userfaultfd is the process's that opened it: nobody asks before the child does.

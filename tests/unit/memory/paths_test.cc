@@ -7,6 +7,7 @@
 #include <thread>
 
 #include "tests/unit/memory/testing.h"
+#include "verbs-shim/memory/file_view.h"
 
 namespace hostnic::memory_testing {
 namespace {
@@ -379,6 +380,49 @@ TEST(MemoryModesRefuse, MirrorWithoutMigration) {
     ASSERT_FALSE(added.has_value());
     EXPECT_EQ(EOPNOTSUPP, added.error().error);
   });
+}
+
+using MemoryFileView = MemoryTest;
+
+TEST_F(MemoryFileView, IsReachedByItsFileOrNotAtAll) {
+  constexpr size_t kLength = 8 * kPage;
+  const int fd = memfd_create("view", MFD_CLOEXEC);
+  ASSERT_EQ(0, ftruncate(fd, kLength));
+  auto view = memory::FileView::map(fd, kPage + 100, 3 * kPage, true);
+  ASSERT_TRUE(view);
+  const auto va = reinterpret_cast<uint64_t>(view->address());
+  auto registration = registrar().add(va, 3 * kPage, true, memory::Paging::kAsMapped,
+                                      memory::Arrival::kNow, memory::LostPages::kRefused);
+  ASSERT_TRUE(registration) << registration.error().message;
+  ASSERT_EQ(1u, registration->regions.size());
+  EXPECT_EQ(RegionKind::kFile, registration->regions[0].kind);
+  EXPECT_EQ(kPage + 100, registration->regions[0].file_offset);
+  registrar().remove(va, 3 * kPage, registration->number);
+  Buffer buffer(4 * kPage);
+  auto refused = registrar().add(buffer.va(), kPage, true, memory::Paging::kAsMapped,
+                                 memory::Arrival::kNow, memory::LostPages::kRefused);
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(EOPNOTSUPP, refused.error().error);
+  close(fd);
+}
+
+TEST_F(MemoryFileView, DeviceMemoryIsFoundByItsName) {
+  for (const bool peers : {true, false}) {
+    const int fd = memfd_create(peers ? "hostnic-gpu" : "hostnic-gpu-nopeer", MFD_CLOEXEC);
+    ASSERT_EQ(0, ftruncate(fd, 4 * kPage));
+    void* at = mmap(nullptr, 2 * kPage, PROT_NONE, MAP_SHARED, fd, kPage);
+    const auto va = reinterpret_cast<uint64_t>(at);
+    const auto found = memory::find_device_memory(va + 10, kPage);
+    ASSERT_EQ(peers, found.has_value());
+    if (peers) {
+      EXPECT_EQ(kPage + 10, found->offset);
+      EXPECT_FALSE(memory::find_device_memory(va + 10, 2 * kPage)) << "it ends before";
+    }
+    munmap(at, 2 * kPage);
+    close(fd);
+  }
+  Buffer buffer(kPage);
+  EXPECT_FALSE(memory::find_device_memory(buffer.va(), 1));
 }
 
 }  // namespace
