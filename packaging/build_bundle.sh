@@ -77,7 +77,7 @@ rm -rf "$result/stage" "${result:?}/$name"
 DESTDIR=$result/stage meson install -C "$result/build" --no-rebuild --strip --quiet
 mv "$result/stage/opt/hostnic" "$result/$name"
 rm -r "$result/stage" "$result/$name/lib/pkgconfig"
-for binary in bin/hostnic bin/hostnicd lib/hostnic/hostnic-simulate lib/hostnic/libhostnic-verbs.so lib/hostnic/libhostnic-calls.so; do
+for binary in bin/hostnic bin/hostnicd lib/hostnic/hostnic-simulate lib/hostnic/libhostnic-verbs.so lib/hostnic/libhostnic-calls.so lib/hostnic/gpu/libhostnic-gpu.so; do
   check_binary "$result/$name/$binary"
 done
 for library in libibverbs librdmacm; do

@@ -69,6 +69,8 @@ Expected<std::string, std::string> find_shim() { return find_part("libhostnic-ve
 
 Expected<std::string, std::string> find_calls_library() { return find_part("libhostnic-calls.so"); }
 
+Expected<std::string, std::string> find_gpu_library() { return find_part("gpu/libhostnic-gpu.so"); }
+
 Expected<std::string, std::string> find_libdir() {
   auto library = find_part("lib/libibverbs.so.1");
   if (!library) return library;

@@ -18,6 +18,8 @@ std::string path_with_us(const char* current);
 Expected<std::string, std::string> find_hostnicd();
 Expected<std::string, std::string> find_shim();
 Expected<std::string, std::string> find_calls_library();
+// The stand-in for GPUs' memory, beside which lie the names that programs load it by.
+Expected<std::string, std::string> find_gpu_library();
 // The directory of our libibverbs.so.1 and librdmacm.so.1.
 Expected<std::string, std::string> find_libdir();
 // The program that `hostnic simulate` becomes.

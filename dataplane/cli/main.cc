@@ -11,6 +11,7 @@
 #include "dataplane/cli/control_client.h"
 #include "dataplane/cli/doctor.h"
 #include "dataplane/cli/fault.h"
+#include "dataplane/cli/gpu.h"
 #include "dataplane/cli/hosts.h"
 #include "dataplane/cli/lab.h"
 #include "dataplane/cli/lab_summary.h"
@@ -57,7 +58,8 @@ struct Arguments {
   bool lab_checks = false;
   std::vector<std::string> words;
   int vendor_error = -1;
-  std::string to;  // of `doctor`
+  std::string to;    // of `doctor`
+  std::string gpus;  // of `lab` and `run`
   bool json = false, prometheus = false, list_faults = false, list_kinds = false, how = false;
   std::string lab_directory, host;   // of `on`
   std::vector<std::string> command;  // behind `--`
@@ -97,6 +99,15 @@ void add_requirement(CLI::App* subcommand, Arguments& arguments) {
       });
 }
 
+void add_gpus(CLI::App* subcommand, Arguments& arguments) {
+  subcommand
+      ->add_option(
+          "--gpu", arguments.gpus,
+          "GPU memory without a GPU: a stand-in for so many GPUs' memory calls (CUDA, HIP), "
+          "as 2, or 2,loads,nopeer,memory=8G; nothing computes")
+      ->check(check_gpus);
+}
+
 void declare_lab(CLI::App& app, Arguments& arguments) {
   CLI::App* lab = app.add_subcommand(
       "lab", "start private NICs hnic0, hnic1, ... run COMMAND on them, stop them");
@@ -122,6 +133,7 @@ void declare_lab(CLI::App& app, Arguments& arguments) {
           "timeouts and timers of queue pairs and rdma_cm pass N times as fast (default 1)");
   add_faults(lab, arguments, "--fault");
   add_requirement(lab, arguments);
+  add_gpus(lab, arguments);
   lab->add_flag("--check", arguments.lab_checks,
                 "tell mistakes in the programs' use of verbs, as `hostnic check` does");
   lab->add_option(
@@ -220,6 +232,7 @@ void declare_others(CLI::App& app, Arguments& arguments) {
                 "do not start COMMAND, but say which way it would get its devices");
   add_faults(run, arguments, "--fault");
   add_requirement(run, arguments);
+  add_gpus(run, arguments);
   CLI::App* fault = app.add_subcommand(
       "fault", "run COMMAND, whose calls of verbs fail as rules say, on any device");
   fault->footer("Usage: hostnic fault [OPTIONS] -- COMMAND [ARGUMENTS]\n" +
@@ -308,15 +321,6 @@ void declare_others(CLI::App& app, Arguments& arguments) {
   add_socket(devices, arguments);
 }
 
-int show_devices(const Arguments& arguments) {
-  auto devices = list_devices(arguments.socket_path);
-  if (!devices) return fail("devices", devices.error());
-  for (const DeviceInfo& device : *devices)
-    fmt::print("{} {}/{} mtu {} {} {}\n", device.name, to_string(gid_in(device.address)),
-               device.prefix_length, device.mtu_bytes, device.link_up ? "up" : "down", device.port);
-  return 0;
-}
-
 int control(const Arguments& arguments) {
   if (arguments.words.empty()) {
     if (arguments.json) return fail("ctl", "--json: of which command?");
@@ -362,7 +366,7 @@ int control(Arguments arguments, const char* line) {
 
 int dispatch(const CLI::App& app, const Arguments& arguments) {
   const std::string name = app.get_subcommands().front()->get_name();
-  if (name == "devices") return show_devices(arguments);
+  if (name == "devices") return print_devices(arguments.socket_path);
   if (name == "libdir") return print_libdir();
   if (name == "like") return run_like(arguments.words);
   if (name == "ctl") return control(arguments);
@@ -398,6 +402,8 @@ int dispatch(const CLI::App& app, const Arguments& arguments) {
     return fail(name, fmt::format("no command (usage: hostnic {} -- COMMAND [ARGUMENTS])",
                                   name == "on" ? "on HOST" : name + " [OPTIONS]"));
   if (arguments.how) return print_way_to_devices(arguments.command);
+  if (!arguments.gpus.empty())
+    if (auto set = set_gpu_environment(arguments.gpus); !set) return fail(name, set.error());
   if (name == "on") return run_on_host(arguments.lab_directory, arguments.host, arguments.command);
   if (name == "trace") return run_trace(arguments.trace, arguments.command);
   if (name == "check") return run_check(arguments.check, arguments.command);

@@ -44,6 +44,15 @@ int print_way_to_devices(const std::vector<std::string>& command) {
   return 0;
 }
 
+int print_devices(const std::string& socket_path) {
+  auto devices = list_devices(socket_path);
+  if (!devices) return fail("devices", devices.error());
+  for (const DeviceInfo& device : *devices)
+    fmt::print("{} {}/{} mtu {} {} {}\n", device.name, to_string(gid_in(device.address)),
+               device.prefix_length, device.mtu_bytes, device.link_up ? "up" : "down", device.port);
+  return 0;
+}
+
 int print_libdir() {
   auto directory = find_libdir();
   if (!directory) return fail("libdir", directory.error());

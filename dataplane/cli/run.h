@@ -16,6 +16,9 @@ int run_on_hostnicd(const std::string& socket_path, const std::string& devices,
 // What `hostnic run --how` does: says in one line which way a command gets its devices.
 int print_way_to_devices(const std::vector<std::string>& command);
 
+// What `hostnic devices` does.
+int print_devices(const std::string& socket_path);
+
 // What `hostnic libdir` does.
 int print_libdir();
 

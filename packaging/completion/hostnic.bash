@@ -45,6 +45,7 @@ _hostnic_value() {
       ;;
     --device) COMPREPLY=($(compgen -W "$(_hostnic_devices "${words[0]}")" -- "$cur")) ;;
     --hosts | --vendor-err | --fault | --rule | --seeds | --require-rdma | --addresses | --view | --loss | --impair | --timescale | --lcores | --idle-us | --ready-fd) ;;
+    --gpu) COMPREPLY=($(compgen -W "1 2 1,loads 2,loads 1,nopeer" -- "$cur")) ;;
     --ordering) COMPREPLY=($(compgen -W "tail relaxed strict adversarial" -- "$cur")) ;;
     --policy) COMPREPLY=($(compgen -W "all selective go-back-n whole-message roce-hold roce" -- "$cur")) ;;
     --op) COMPREPLY=($(compgen -W "write send read" -- "$cur")) ;;
@@ -113,9 +114,9 @@ _hostnic() {
     lab)
       options+=" --nics --mtu --loss --impair --seed --ordering --timescale --config --nic --idle --segmentation --lid --like"
       options+=" --hosts --port --addresses --lcores --socket-mode --socket-group --commands --keep-log -q --quiet -v --verbose"
-      options+=" --capture --report --trace-points --summary --fault --check --seeds --require-rdma --"
+      options+=" --capture --report --trace-points --summary --fault --check --seeds --require-rdma --gpu --"
       ;;
-    run) options+=" --socket --device --how --fault --require-rdma --" ;;
+    run) options+=" --socket --device --how --fault --require-rdma --gpu --" ;;
     fault) options+=" --rule --rules --device --seed --seeds --api --list --" ;;
     check) options+=" --json --suppress --exit-code --strict --full --list --" ;;
     on)

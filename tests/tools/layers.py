@@ -19,7 +19,7 @@ FOR_ALL = {"address_book.h", "counters.h", "limits.h", "port.h", "settings.h"}
 # The library's folders, from below, and what each may include besides itself.
 SHIM = {"elf": set(), "base": set(), "memory": {"elf", "base"}, "driver": {"base"},
         "runtime": {"base", "memory", "driver"}, "cm": {"elf", "base", "runtime"},
-        "hooks": {"elf", "base", "runtime", "cm"}, "trace": set(), "faults": set(), "check": set(),
+        "hooks": {"elf", "base", "runtime", "cm"}, "trace": set(), "faults": set(), "check": set(), "gpu": set(),
         "calls": {"elf", "trace", "faults", "check"}, "libraries": set(),
         "abi": {"elf", "base", "memory", "driver", "runtime", "cm", "hooks", "libraries"}}
 # Headers of abi/ that folders below it may include, and why.
