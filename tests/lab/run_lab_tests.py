@@ -26,6 +26,7 @@ from command_cases import debugger_cases, reason_cases, refused_cases, running_c
 from congestion_cases import congestion_cases  # noqa: E402
 from credit_cases import CREDIT, NETWORKS as CREDIT_NETWORKS, UNEQUAL, credit_cases, credit_is_ok, outside  # noqa: E402
 from gpu_cases import gpu_cases  # noqa: E402
+from cut_off_cases import cut_off_cases  # noqa: E402
 from hosts_cases import hosts_cases  # noqa: E402
 from huge_page_cases import huge_page_cases  # noqa: E402
 from like_cases import like_cases, like_hosts_cases
@@ -383,6 +384,7 @@ def main():
     maker.cases += page_cases(maker)
     maker.cases += ci_cases(maker)
     maker.cases += gpu_cases(maker)
+    maker.cases += cut_off_cases(maker)
     maker.add_commands()
     if not options.list:
         maker.add_ordinary_user()
