@@ -5,9 +5,9 @@
 // registrar's lock.
 #pragma once
 
-#include <atomic>
 #include <cstdint>
 
+#include "verbs-shim/memory/guards.h"
 #include "verbs-shim/memory/page_release.h"
 #include "verbs-shim/memory/registrar_state.h"
 
@@ -28,9 +28,9 @@ class BareCalls {
   // The same where they have come before memory that went away earlier: [start, end) has been
   // registered. Called with the registrar's lock.
   void guard_behind(uint64_t start, uint64_t end);
+  Guards& guards() { return guards_; }
 
  private:
-  void put_guard(uint64_t start);
   void discard_in_mirror(uint64_t start, uint64_t end, int mirror);
   void lose_in_time(uint64_t start, uint64_t end, const EventReader& reader);
   void settle_move(const MoveCall& move, const EventReader& reader);
@@ -43,7 +43,7 @@ class BareCalls {
 
   RegistrarState& state_;
   PageRelease& release_;
-  std::atomic<uint32_t> guards_{0};  // pages that guard_gap() has put
+  Guards guards_;
 };
 
 }  // namespace hostnic::memory

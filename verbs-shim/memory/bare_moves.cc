@@ -14,15 +14,10 @@
 
 #include "verbs-shim/memory/bare_calls.h"
 
-#ifndef MAP_FIXED_NOREPLACE
-#define MAP_FIXED_NOREPLACE 0x100000
-#endif
-
 namespace hostnic::memory {
 namespace {
 
-constexpr int kMostLooks = 1000;  // at areas, while pages are being copied
-constexpr uint32_t kMostGuards = 1024;
+constexpr int kMostLooks = 1000;    // at areas, while pages are being copied
 constexpr size_t kMostParts = 256;  // that a move takes out of the mirror
 // The lock is waited for so long: who has it may wait for the thread that reads events.
 constexpr int kLockTries = 2'500;
@@ -197,7 +192,7 @@ void BareCalls::make_private(uint64_t start, uint64_t end, uint64_t offset,
 // which nobody is told: it would show what a key still leads to. A page without access keeps that
 // from happening. What lies in between may go as untold.
 void BareCalls::guard_gap(uint64_t start, const EventReader& reader) {
-  if (reader.is_late_fill || guards_.load() >= kMostGuards) return;
+  if (reader.is_late_fill) return;
   TextRoom room;
   Area behind;
   if (!next_area(start, behind, room)) behind.start = kMirrorBytes;
@@ -208,7 +203,7 @@ void BareCalls::guard_gap(uint64_t start, const EventReader& reader) {
         (state_.lowest.load() >= start || !state_.any_registered(start, behind.start)))
       return;
   }
-  put_guard(start);
+  guards_.put(start);
 }
 
 // What comes next in the mirror is what the program sees there, nearly always.
@@ -225,18 +220,8 @@ void BareCalls::guard_behind(uint64_t start, uint64_t end) {
       continue;
     TextRoom room;
     Area behind;
-    if (guards_.load() < kMostGuards && (!next_area(gap, behind, room) || behind.start > next))
-      put_guard(gap);
+    if (!next_area(gap, behind, room) || behind.start > next) guards_.put(gap);
   }
-}
-
-void BareCalls::put_guard(uint64_t start) {
-  constexpr int kFlags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED_NOREPLACE;
-  void* const guard = raw_mmap(pointer(start), kPageBytes, PROT_NONE, kFlags, -1, 0);
-  if (guard == MAP_FAILED) return;
-  raw_munlock(guard, kPageBytes);
-  raw_madvise(guard, kPageBytes, MADV_DONTFORK);
-  guards_.fetch_add(1);
 }
 
 }  // namespace hostnic::memory

@@ -110,9 +110,12 @@ Failure Description::describe_part(const Request& request, const Area& area, Pag
   }
   if (place == PagePlace::kMirror) return describe_mirror(request, area, start, end, described);
   const MemoryRegion region{first, last - first, RegionKind::kMemFd, 0, 0};
-  if (area.shared && state_.mode != MemoryMode::kMemFd &&
-      describe_file(request, area, start, end, described))
+  // Pages of the mirror at home may be about to leave it.
+  if (area.shared && state_.mode != MemoryMode::kMemFd && !state_.is_mirror(area) &&
+      describe_file(request, area, start, end, described)) {
+    if (state_.is_of_mirror(area)) note_by_file(start, end);
     return {};
+  }
   if (state_.mode == MemoryMode::kFile && area.shared)
     return failure(EOPNOTSUPP, "HOSTNIC_MEMORY=file, but no descriptor or path leads to the file");
   const bool whole_pages = start >= request.va && end <= request.va + request.length_bytes;
@@ -123,6 +126,14 @@ Failure Description::describe_part(const Request& request, const Area& area, Pag
   if (area.shared && !state_.is_of_mirror(area)) pins_.keep(area, start, end, described);
   append(described.regions, region);
   return {};
+}
+
+// These have moved, and may not come home as long as they are registered.
+void Description::note_by_file(uint64_t start, uint64_t end) {
+  state_.table.split_at(start);
+  state_.table.split_at(end);
+  for (auto it = state_.table.first_after(start); it != state_.table.end() && it->first < end; ++it)
+    it->second.by_file = true;
 }
 
 // Describes pages of the mirror: whole slices that lie aside as late, slices that lie aside and are

@@ -25,6 +25,7 @@ class Description {
  private:
   Failure describe_part(const Request& request, const Area& area, PagePlace place, uint64_t start,
                         uint64_t end, Described& described);
+  void note_by_file(uint64_t start, uint64_t end);
   Failure describe_mirror(const Request& request, const Area& area, uint64_t start, uint64_t end,
                           Described& described);
   Failure describe_filled(const Request& request, const Area& area, uint64_t start, uint64_t end,

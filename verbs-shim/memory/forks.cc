@@ -33,6 +33,7 @@ void Forks::before() {
       if (state_.parked && state_.may_move_pages()) release_.unpark(PageRelease::Unpark::kAll);
       state_.late.fill(state_.lowest.load(), state_.highest.load());
     }
+    large_moves_.bring_home(0, kMirrorBytes);
     if (state_.has_migrated.load()) copy_for_child();
   } catch (...) {  // no memory for a list of the process's areas: the child goes without
   }
@@ -161,6 +162,7 @@ void Forks::forget_parent() {
   pins_.forget();
   state_.lost_in_use = false;
   state_.has_migrated.store(false);
+  state_.moved_views.clear();
   state_.update_bounds();
 }
 

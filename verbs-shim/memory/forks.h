@@ -12,6 +12,7 @@
 #include <cstdint>
 
 #include "verbs-shim/memory/kept_memory.h"
+#include "verbs-shim/memory/large_moves.h"
 #include "verbs-shim/memory/moved_memory.h"
 #include "verbs-shim/memory/page_release.h"
 #include "verbs-shim/memory/registrar_state.h"
@@ -22,8 +23,13 @@ namespace hostnic::memory {
 class Forks {
  public:
   Forks(RegistrarState& state, PageRelease& release, MovedMemory& moved, KeptMemory& kept,
-        SharedPins& pins)
-      : state_(state), release_(release), moved_(moved), kept_(kept), pins_(pins) {}
+        SharedPins& pins, LargeMoves& large_moves)
+      : state_(state),
+        release_(release),
+        moved_(moved),
+        kept_(kept),
+        pins_(pins),
+        large_moves_(large_moves) {}
   Forks(const Forks&) = delete;
   Forks& operator=(const Forks&) = delete;
 
@@ -45,6 +51,7 @@ class Forks {
   MovedMemory& moved_;
   KeptMemory& kept_;
   SharedPins& pins_;
+  LargeMoves& large_moves_;
   std::atomic<bool> skip_copy_in_child_{false};
   // While a fork is under way: copies that the child inherits, and where they belong.
   struct Snapshot {

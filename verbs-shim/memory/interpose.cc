@@ -73,6 +73,12 @@ size_t bytes_of_mapping(void* block) {
   return (size & ~kFlags) - kHeader;
 }
 
+// What the program unmaps or maps over is no guard any more.
+void forget_guards(void* at, size_t length) {
+  if (Guards::any())
+    MemoryRegistrar::process().guards().forget(address(at), address(at) + page_up(length));
+}
+
 // Whether what libc unmaps by itself has to be looked for: nobody tells of it, and there is memory
 // that a NIC may reach.
 bool libc_goes_untold() {
@@ -110,12 +116,19 @@ class HeapEnd {
 #define HOSTNIC_INTERPOSED extern "C" __attribute__((visibility("default")))
 
 HOSTNIC_INTERPOSED int munmap(void* at, size_t length) noexcept {
+  forget_guards(at, length);
   if (!MemoryRegistrar::concerns(address(at), length)) return libc_munmap(at, length);
   return MemoryRegistrar::process().system_calls().munmap(at, length);
 }
 
 HOSTNIC_INTERPOSED void* mmap(void* at, size_t length, int prot, int flags, int fd,
                               off_t offset) noexcept {
+  if ((flags & MAP_FIXED_NOREPLACE) != 0) {
+    void* const result = libc_mmap(at, length, prot, flags, fd, offset);
+    if (result != MAP_FAILED || errno != EEXIST || !Guards::any()) return result;
+    return MemoryRegistrar::process().guards().mmap(at, length, prot, flags, fd, offset);
+  }
+  if ((flags & MAP_FIXED) != 0) forget_guards(at, length);
   if ((flags & MAP_FIXED) == 0 || !MemoryRegistrar::concerns(address(at), length))
     return libc_mmap(at, length, prot, flags, fd, offset);
   return MemoryRegistrar::process().system_calls().mmap_fixed(at, length, prot, flags, fd, offset);
@@ -146,8 +159,11 @@ HOSTNIC_INTERPOSED void* mremap(void* from, size_t old_length, size_t length, in
     va_end(arguments);
   }
   if (!MemoryRegistrar::concerns(address(from), old_length) &&
-      ((flags & MREMAP_FIXED) == 0 || !MemoryRegistrar::concerns(address(to), length)))
-    return libc_mremap(from, old_length, length, flags, to);
+      ((flags & MREMAP_FIXED) == 0 || !MemoryRegistrar::concerns(address(to), length))) {
+    void* const result = libc_mremap(from, old_length, length, flags, to);
+    if (result != MAP_FAILED || errno != ENOMEM || flags != 0 || !Guards::any()) return result;
+    return MemoryRegistrar::process().system_calls().grow_in_place(from, old_length, length);
+  }
   return MemoryRegistrar::process().system_calls().mremap(from, old_length, length, flags, to);
 }
 

@@ -23,6 +23,8 @@ void KeptMemory::move_part(const Area& area, uint64_t start, uint64_t end,
   kept_.reserve(kept_.size() + kPartsOfAPiece * (pieces.size() + 1));
   state_.table.reserve(2 * kPartsOfAPiece);
   const uint64_t length = end - start;
+  // The threads that read events would settle the move (bare_moves.cc).
+  if (area.shared) state_.mirror_watch.unwatch_growth(start, end);
   void* const place = reserve_outside(length);
   if (place == MAP_FAILED) return;
   if (raw_mremap(pointer(start), length, length, MREMAP_MAYMOVE | MREMAP_FIXED | MREMAP_DONTUNMAP,
@@ -47,7 +49,8 @@ void KeptMemory::move_away(uint64_t start, uint64_t end, RawVector<Piece>& piece
       for (const Area& area : areas_) {
         const uint64_t from = std::max({start, it->first, area.start});
         const uint64_t to = std::min({end, it->second.end, area.end});
-        if (from < to && !area.shared) move_part(area, from, to, pieces);
+        if (from < to && (!area.shared || state_.is_of_mirror(area)))
+          move_part(area, from, to, pieces);
       }
     }
   }

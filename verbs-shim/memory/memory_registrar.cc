@@ -161,6 +161,7 @@ Failure MemoryRegistrar::take_mirror(int mirror_fd) {
       return {};
     // A hostnicd that was restarted brings a new one; the old one may go once nothing is in it.
     if (state_.parked && state_.may_move_pages()) release_.unpark(PageRelease::Unpark::kAll);
+    large_moves_.bring_home(0, kMirrorBytes);
     if (!state_.table.empty() || state_.late.asides().any_aside(0, UINT64_MAX))
       return failure(EBUSY,
                      "hostnicd sent a second mirror while memory is registered in the first: "
@@ -380,8 +381,8 @@ void MemoryRegistrar::remove(uint64_t va, uint64_t length_bytes, uint64_t number
   const uint64_t start = page_down(va), end = page_up(va + length_bytes);
   const Critical critical(state_);
   pins_.release(number);
-  release_.unpin(start, end);
   kept_.release(start, end, number);
+  release_.unpin(start, end);
 } catch (...) {
   // There is no memory to split a range: its pages stay where they are, which harms nobody.
 }
@@ -463,6 +464,7 @@ pid_t MemoryRegistrar::fork_without_handlers(pid_t (*fork)()) {
 void MemoryRegistrar::forget_parent() {
   new (&threads_mutex_) std::mutex;
   environment_read_ = false;
+  bare_calls_.guards().forget(0, UINT64_MAX);  // they are not inherited
   forks_.after_in_child();
 }
 

@@ -25,7 +25,9 @@
 #include "verbs-shim/memory/bare_calls.h"
 #include "verbs-shim/memory/description.h"
 #include "verbs-shim/memory/forks.h"
+#include "verbs-shim/memory/guards.h"
 #include "verbs-shim/memory/kept_memory.h"
+#include "verbs-shim/memory/large_moves.h"
 #include "verbs-shim/memory/moved_memory.h"
 #include "verbs-shim/memory/page_release.h"
 #include "verbs-shim/memory/pinning.h"
@@ -128,6 +130,7 @@ class MemoryRegistrar {
   }
   // These do libc's calls with our bookkeeping, where memory may be concerned.
   SystemCalls& system_calls() { return system_calls_; }
+  Guards& guards() { return bare_calls_.guards(); }
   // Does `fork`, which calls no handlers, with those of the registrar, if it has any memory.
   static pid_t fork_without_handlers(pid_t (*fork)());
 
@@ -154,8 +157,9 @@ class MemoryRegistrar {
   Pinning pinning_{state_, release_};
   Description description_{state_, pins_};
   BareCalls bare_calls_{state_, release_};
-  SystemCalls system_calls_{state_, release_, moved_, kept_, bare_calls_};
-  Forks forks_{state_, release_, moved_, kept_, pins_};
+  LargeMoves large_moves_{state_, release_, bare_calls_.guards()};
+  SystemCalls system_calls_{state_, release_, moved_, kept_, bare_calls_, large_moves_};
+  Forks forks_{state_, release_, moved_, kept_, pins_, large_moves_};
   std::mutex threads_mutex_;  // held while threads start; before the registrar's lock
   bool handles_forks_ = false, environment_read_ = false;
 };

@@ -96,8 +96,6 @@ void PageRelease::unpin(uint64_t start, uint64_t end) {
   state_.update_bounds();
 }
 
-// Brings home what still lies aside of a range that nobody has registered, by its page tables; the
-// rest of it is filled then. Returns false if that failed.
 bool PageRelease::bring_aside_home(uint64_t start, uint64_t end) {
   RawVector<Area> areas;
   state_.table.reserve(2 + (end - start) / kSliceBytes);
@@ -108,9 +106,12 @@ bool PageRelease::bring_aside_home(uint64_t start, uint64_t end) {
     const auto forget = [this](uint64_t home, uint64_t home_end) {
       state_.table.split_at(home);
       state_.table.split_at(home_end);
-      while (state_.table.first_after(home) != state_.table.end() &&
-             state_.table.first_after(home)->first < home_end)
-        state_.table.erase(state_.table.first_after(home));
+      for (auto it = state_.table.first_after(home);
+           it != state_.table.end() && it->first < home_end;) {
+        it->second.place = PagePlace::kLost;
+        it->second.stash_delta = 0;
+        it = it->second.registrations != 0 ? std::next(it) : state_.table.erase(it);
+      }
       // The thread of late filling has handed it over to the watch, as what stays in the mirror.
       state_.mirror_watch.unwatch(home, home_end);
       state_.counters.in_mirror_bytes -= home_end - home;
@@ -172,10 +173,12 @@ void PageRelease::note_growth(uint64_t& from, uint64_t& to) {
   state_.watch.note_area(from, to);
 }
 
-// Ends watches that nothing needs. Each stays whole as long as anything in it needs that.
+// Ends watches that nothing needs. Each stays whole as long as anything in it needs that. What has
+// migrated in between is watched otherwise, and leaves a rest on both sides.
 void PageRelease::unwatch_unused(uint64_t start, uint64_t end) {
   uint64_t from = 0, to = 0;
-  for (uint64_t at = start; state_.watch.next_range(at, from, to) && from < end; at = to) {
+  for (uint64_t at = start - kPageBytes; state_.watch.next_range(at, from, to) && from <= end;
+       at = to) {
     note_growth(from, to);
     bool needed = false;
     for (auto it = state_.table.first_after(from); it != state_.table.end() && it->first < to; ++it)
@@ -390,8 +393,7 @@ void PageRelease::punch_unseen(uint64_t start, uint64_t end) {
   if (!find_shifted(0, range, area, known) && known) state_.migrator.punch(start, end);
 }
 
-// Forgets lost pages that nobody has registered and nobody sees. Others stay in the table, so that
-// nothing else takes their place in the mirror.
+// Others stay in the table, so that nothing else takes their place in the mirror.
 void PageRelease::free_lost() {
   state_.lost_in_use = false;
   for (auto it = state_.table.begin(); it != state_.table.end();) {

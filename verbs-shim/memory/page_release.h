@@ -46,6 +46,11 @@ class PageRelease {
   // Whether a NIC reaches a part of [start, end) by the mem fd whose end the kernel does not
   // report.
   bool goes_untold(uint64_t start, uint64_t end);
+  // Brings home what still lies aside of a range, by its page tables; the rest of it is filled
+  // then. No key leads there, or the mem fd follows. Returns false if that failed.
+  bool bring_aside_home(uint64_t start, uint64_t end);
+  // Forgets lost pages that nobody has registered and nobody sees.
+  void free_lost();
   // All devices follow the change; called without the lock, by the revoker's thread.
   void follow(const MemoryChange& change);
 
@@ -62,14 +67,12 @@ class PageRelease {
  private:
   bool is_large(uint64_t start, uint64_t end) const;
   bool park(uint64_t start, uint64_t end);
-  bool bring_aside_home(uint64_t start, uint64_t end);
   void bring_growth_home(const Area& area, uint64_t start);
   void note_growth(uint64_t& from, uint64_t& to);
   void unwatch_unused(uint64_t start, uint64_t end);
   void punch_unseen(uint64_t start, uint64_t end);
   void keep_grown(uint64_t start, uint64_t end);
   void keep(uint64_t start, uint64_t end, bool in_table);
-  void free_lost();
 
   RegistrarState& state_;
   MovedMemory& moved_;

@@ -147,6 +147,8 @@ bool Pinning::may_migrate(Request& request, const Area& area) {
 // Large memory moves aside at once and is copied later; the edges that are no whole slices are
 // copied now.
 void Pinning::migrate(Request& request, const Area& area, uint64_t start, uint64_t end) {
+  // While the area is whole: parts that are watched differently would each get an anon_vma.
+  Migrator::prepare(start, area.prot);
   state_.watch.unwatch(start, end);  // a page can have one userfaultfd only
   const uint64_t first = slice_up(start), last = slice_down(end);
   const bool late = state_.late.runs() && state_.late_wanted &&

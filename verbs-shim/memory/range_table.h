@@ -24,6 +24,7 @@ struct PageRange {
   int prot = 0;              // kMirror: protection of the area when it was migrated
   uint64_t stash_delta = 0;  // kMirror: add to an address to get its place in the stash
   bool by_mem_fd = false;    // a registration, not one on demand, reaches them by the mem fd
+  bool by_file = false;      // one reaches pages of the mirror that have moved, by its file
 };
 
 // Disjoint page ranges by start address. Used under the registrar's mutex.
@@ -68,7 +69,8 @@ class RangeTable {
       if (next == ranges_.end() || next->first > end) return;
       const PageRange &a = it->second, &b = next->second;
       if (a.end != next->first || a.registrations != b.registrations || a.place != b.place ||
-          a.prot != b.prot || a.stash_delta != b.stash_delta || a.by_mem_fd != b.by_mem_fd) {
+          a.prot != b.prot || a.stash_delta != b.stash_delta || a.by_mem_fd != b.by_mem_fd ||
+          a.by_file != b.by_file) {
         it = next;
         continue;
       }

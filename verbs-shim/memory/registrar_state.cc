@@ -52,13 +52,14 @@ FileRange RegistrarState::mirror_range(uint64_t start, uint64_t end) const {
 }
 
 void RegistrarState::update_bounds() {
-  if (table.empty()) {
-    lowest.store(UINT64_MAX, std::memory_order_relaxed);
-    highest.store(0, std::memory_order_relaxed);
-    return;
+  uint64_t low = table.empty() ? UINT64_MAX : table.begin()->first;
+  uint64_t high = table.empty() ? 0 : std::prev(table.end())->second.end;
+  for (const View& view : moved_views) {
+    low = std::min(low, view.start);
+    high = std::max(high, view.end);
   }
-  lowest.store(table.begin()->first, std::memory_order_relaxed);
-  highest.store(std::prev(table.end())->second.end, std::memory_order_relaxed);
+  lowest.store(low, std::memory_order_relaxed);
+  highest.store(high, std::memory_order_relaxed);
 }
 
 bool RegistrarState::any_registered(uint64_t start, uint64_t end) {

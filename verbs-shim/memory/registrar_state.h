@@ -57,10 +57,10 @@ struct RegistrarState {
   bool any_registered(uint64_t start, uint64_t end);
   // Has the end of what lies in [start, end) noticed, as far as the kernel can tell.
   void watch_range(const RawVector<Area>& areas, uint64_t start, uint64_t end);
-  // To be called after each change of the table.
+  // To be called after each change of the table, or of `moved_views`.
   void update_bounds();
 
-  // Everything in the table lies between these addresses.
+  // Everything in the table, and all moved views, lie between these addresses.
   static inline constinit std::atomic<uint64_t> lowest{UINT64_MAX}, highest{0};
   // Whether anything was ever migrated: what a bare mremap has grown in place is in the mirror and
   // not in the table, also when all that had migrated has come home.
@@ -77,6 +77,11 @@ struct RegistrarState {
   uint64_t last_number = 0;  // of a registration
   RawVector<pid_t> own_threads;
   RawVector<Area> areas_of_losses;  // has room from the start
+  // Where the program may see pages of the mirror at another address than theirs.
+  struct View {
+    uint64_t start = 0, end = 0;
+  };
+  RawVector<View> moved_views;
   std::atomic<int> mem_fd{-1}, mirror_fd{-1};
   int pagemap_fd = -1, lent_device_fd = -1;
   uint32_t mirror_major = 0, mirror_minor = 0;

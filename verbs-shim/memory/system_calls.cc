@@ -202,6 +202,7 @@ int SystemCalls::madvise(void* at, size_t length_bytes, int advice) {
     bare_calls_.before_discard(start, end, state_.mirror_fd);
   if ((advice == MADV_WIPEONFORK || advice == MADV_DONTFORK) && state_.has_migrated.load()) {
     const Critical critical(state_);
+    large_moves_.bring_home(start, end);
     release_.bring_growth_in(start, end);
   }
   if (advice == MADV_DONTNEED || start % kPageBytes != 0 || end <= start ||
@@ -284,9 +285,11 @@ bool SystemCalls::bring_home(uint64_t start, uint64_t end) {
   return true;
 }
 
-// Prepares [start, end), which is about to move: all of it is the program's own, in one piece as
-// far as the program has it so, and no NIC touches it.
-bool SystemCalls::prepare_move(SystemChange& change, uint64_t start, uint64_t end) {
+// Prepares what is about to move: all of it is the program's own, in one piece as far as the
+// program has it so, and no NIC touches it. With `parts`, much of the mirror may stay there, and
+// these are what has to move then.
+bool SystemCalls::prepare_move(SystemChange& change, const Remap& call, RawVector<Area>* parts) {
+  const uint64_t start = call.start, end = call.end();
   if (!release_.take_outside(start, end)) return false;
   const Critical critical(state_);
   // The kernel moves one area only, and watched parts are areas.
@@ -300,7 +303,16 @@ bool SystemCalls::prepare_move(SystemChange& change, uint64_t start, uint64_t en
   // sees them there at their new place: what the kernel shows beside them is settled
   // (bare_moves.cc).
   if (state_.mirror_watch.reports() && process_memory().pinned_kb != 0) return true;
-  return bring_home(start, end);
+  return (parts != nullptr && large_moves_.takes(call, *parts)) || bring_home(start, end);
+}
+
+// The kernel reports the end of all of [start, end) if it watches any of it, as what has grown by a
+// bare mremap: that ends with the rest.
+void SystemCalls::note_growth(uint64_t start, uint64_t end) noexcept try {
+  if (!read_areas(start, end, state_.areas_of_losses)) return;
+  for (const Area& area : state_.areas_of_losses)
+    if (!state_.is_of_mirror(area)) state_.watch.note_area(area.start, area.end);
+} catch (...) {  // no memory: the report is told as well
 }
 
 // Prepares [start, end), in whose place something is about to move: this thread says what has
@@ -313,6 +325,7 @@ bool SystemCalls::prepare_replacement(SystemChange& change, uint64_t start, uint
   const bool any_watched = state_.watch.next_range(start, watched, watched_end) && watched < end;
   if (!any_watched && !state_.in_table(start, end)) return false;
   change.stay_outside(start, end);
+  if (any_watched) note_growth(start, end);
   state_.watch.unwatch(start, end);
   state_.mirror_watch.unwatch(start, end);
   change.may_take(start, end);
@@ -320,26 +333,52 @@ bool SystemCalls::prepare_replacement(SystemChange& change, uint64_t start, uint
   return true;
 }
 
+// The end goes first, and what keys lead to there stays with them; the rest moves then.
+void* SystemCalls::shrink(const Remap& call) {
+  if (munmap(pointer(call.start + call.new_bytes), call.old_bytes - call.new_bytes) != 0)
+    return MAP_FAILED;
+  void* const start = pointer(call.start);
+  if ((call.flags & MREMAP_FIXED) == 0) return start;
+  return mremap(start, call.new_bytes, call.new_bytes, call.flags, pointer(call.to));
+}
+
+void* SystemCalls::grow_in_place(void* from, size_t old_length, size_t length) {
+  TextRoom room;
+  Area area;
+  // What would grow of the mirror would show others' pages.
+  if (!next_area(address(from), area, room) || state_.is_of_mirror(area)) {
+    errno = ENOMEM;
+    return MAP_FAILED;
+  }
+  return bare_calls_.guards().grow(from, old_length, length, 0);
+}
+
 // Keys follow what moves.
 void* SystemCalls::mremap(void* from, size_t old_length, size_t length, int flags, void* to) try {
-  const uint64_t start = address(from), end = start + page_up(old_length);
+  const Remap call{address(from), page_up(old_length), page_up(length), flags, address(to)};
+  const uint64_t start = call.start, end = call.end();
   const bool replaces = (flags & MREMAP_FIXED) != 0;
-  const uint64_t to_start = address(to), to_end = to_start + page_up(length);
+  const uint64_t to_start = call.to, to_end = to_start + call.new_bytes;
   if (start % kPageBytes != 0 || end < start)
     return libc_mremap(from, old_length, length, flags, to);
+  if (large_moves_.shrinks(call)) return shrink(call);
   state_.revoker.wait_until_known();
   SystemChange change(state_, release_, moved_, kept_);
-  if (!prepare_move(change, start, end)) {
+  RawVector<Area> parts;
+  if (!prepare_move(change, call, &parts)) {
     errno = ENOMEM;
     return MAP_FAILED;
   }
   if (replaces) prepare_replacement(change, to_start, to_end);
-  const uint64_t kept_end = std::min(end, start + page_up(length));
+  const uint64_t kept_end = std::min(end, start + call.new_bytes);
+  const bool grows = call.new_bytes > call.old_bytes && Guards::any();
   if (kept_end < end) {
     const Critical critical(state_);
     change.keep(kept_end, end);
   }
-  void* result = libc_mremap(from, old_length, length, flags, to);
+  void* result = !parts.empty()        ? large_moves_.move(call, parts)
+                 : flags == 0 && grows ? grow_in_place(from, old_length, length)
+                                       : libc_mremap(from, old_length, length, flags, to);
   const int error = errno;
   if (result != MAP_FAILED) {
     change.took(kept_end, end);
@@ -379,7 +418,7 @@ void* SystemCalls::realloc_mapping(void* block, size_t usable_bytes, size_t leng
   }
   if (!concerned) return reallocate(block, length);
   SystemChange change(state_, release_, moved_, kept_);
-  if (!prepare_move(change, start, end)) {
+  if (!prepare_move(change, {start, end - start, 0, 0, 0}, nullptr)) {
     errno = ENOMEM;
     return nullptr;
   }

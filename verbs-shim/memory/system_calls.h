@@ -11,6 +11,7 @@
 
 #include "verbs-shim/memory/bare_calls.h"
 #include "verbs-shim/memory/kept_memory.h"
+#include "verbs-shim/memory/large_moves.h"
 #include "verbs-shim/memory/moved_memory.h"
 #include "verbs-shim/memory/page_release.h"
 #include "verbs-shim/memory/registrar_state.h"
@@ -22,8 +23,13 @@ class SystemChange;
 class SystemCalls {
  public:
   SystemCalls(RegistrarState& state, PageRelease& release, MovedMemory& moved, KeptMemory& kept,
-              BareCalls& bare_calls)
-      : state_(state), release_(release), moved_(moved), kept_(kept), bare_calls_(bare_calls) {}
+              BareCalls& bare_calls, LargeMoves& large_moves)
+      : state_(state),
+        release_(release),
+        moved_(moved),
+        kept_(kept),
+        bare_calls_(bare_calls),
+        large_moves_(large_moves) {}
   SystemCalls(const SystemCalls&) = delete;
   SystemCalls& operator=(const SystemCalls&) = delete;
 
@@ -37,6 +43,9 @@ class SystemCalls {
   void* sbrk(intptr_t increment, uint64_t now);
   int madvise(void* at, size_t length_bytes, int advice);
   void* mremap(void* from, size_t old_length, size_t length, int flags, void* to);
+  // mremap without MREMAP_MAYMOVE, which libc's has said ENOMEM to, of memory that does not concern
+  // us: what is in its way may be ours.
+  void* grow_in_place(void* from, size_t old_length, size_t length);
   // Does `reallocate`, libc's own realloc, to a block that is a mapping of libc's: it moves there
   // by a bare mremap.
   void* realloc_mapping(void* block, size_t usable_bytes, size_t length,
@@ -57,7 +66,9 @@ class SystemCalls {
   auto take_away(uint64_t start, uint64_t end, Call call);
   bool begin_change(SystemChange& change, uint64_t start, uint64_t end);
   uint64_t segment_end(uint64_t start);
-  bool prepare_move(SystemChange& change, uint64_t start, uint64_t end);
+  void* shrink(const Remap& call);
+  bool prepare_move(SystemChange& change, const Remap& call, RawVector<Area>* parts);
+  void note_growth(uint64_t start, uint64_t end) noexcept;
   bool prepare_replacement(SystemChange& change, uint64_t start, uint64_t end);
   bool prepare_release(SystemChange& change, uint64_t start, uint64_t end, uint64_t words);
   bool bring_home(uint64_t start, uint64_t end);
@@ -72,6 +83,7 @@ class SystemCalls {
   MovedMemory& moved_;
   KeptMemory& kept_;
   BareCalls& bare_calls_;
+  LargeMoves& large_moves_;
 };
 
 }  // namespace hostnic::memory

@@ -304,7 +304,7 @@ void Executor::grow(bool in_place) {
                        in_place ? 0 : MREMAP_MAYMOVE, 0);
   });
   // A page that keeps memory in the mirror from growing stays when that has left.
-  if (settings_.bare_may_fail && in_place && at == kFailed && errno == ENOMEM)
+  if (settings_.bare_may_fail && operation_.raw && in_place && at == kFailed && errno == ENOMEM)
     return say(": ENOMEM");
   if (in_place) {
     expect(at == run->address, free ? 0 : ENOMEM, "mremap in place");

@@ -333,6 +333,43 @@ TEST_F(MemoryBareMoves, WhatHasGrownInPlaceToWhatWasRegisteredIsEmpty) {
   }
 }
 
+// A page that keeps memory from growing is not the program's: where it lies is free.
+TEST_F(MemoryBareMoves, GuardsAreInNobodysWay) {
+  enum class Way { kNoReplace, kGrow, kGrowLater };
+  for (const Way way : {Way::kNoReplace, Way::kGrow, Way::kGrowLater}) {
+    Buffer buffer(kLength);
+    Nic::Mr mr;
+    std::memset(buffer.data(), 5, kLength);
+    add(buffer, mr, kLength);
+    std::byte* const gap = buffer.data() + 32 * kPage;
+    ASSERT_EQ(raw_munmap(gap, 32 * kPage), 0);
+    wait_for_revoker();
+    memory::TextRoom room;
+    memory::Area guard;
+    ASSERT_TRUE(memory::next_area(reinterpret_cast<uint64_t>(gap), guard, room));
+    EXPECT_EQ(guard.start, reinterpret_cast<uint64_t>(gap)) << "there is no guard";
+    if (way == Way::kGrowLater) nic.remove(mr);
+    if (way == Way::kNoReplace) {
+      EXPECT_EQ(gap, mmap(gap, kPage, PROT_READ | PROT_WRITE,
+                          MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0))
+          << std::strerror(errno);
+      EXPECT_EQ(MAP_FAILED, mmap(gap, kPage, PROT_READ,
+                                 MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0))
+          << "what the program has mapped is not free";
+      EXPECT_EQ(errno, EEXIST);
+    } else {
+      EXPECT_EQ(buffer.data(), mremap(buffer.data(), 32 * kPage, 33 * kPage, 0))
+          << std::strerror(errno);
+    }
+    if (HasFailure()) break;
+    EXPECT_EQ(not_zero(gap, kPage), 0u);
+    EXPECT_EQ(buffer.data()[31 * kPage], std::byte{5});
+    if (way == Way::kGrowLater) continue;
+    EXPECT_EQ(nic.read(mr, 40 * kPage, 1)[0], std::byte{5}) << "the key has lost its pages";
+    nic.remove(mr);
+  }
+}
+
 // Pages that io_uring, or another adapter, has pinned move as they are, and whoever has them goes
 // on using them.
 TEST_F(MemoryBareMoves, PinnedPagesMove) {

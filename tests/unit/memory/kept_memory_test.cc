@@ -228,6 +228,23 @@ TEST_F(MemoryKept, WhatLiesBesideWhatABareMoveHasLeft) {
   registrar().remove(buffer.va(), kBytes, number);
 }
 
+// The kernel watches what has grown in place, and would report the end of all that is mapped over.
+TEST_F(MemoryKept, WhatHasGrownBesideIt) {
+  needs_watch();
+  const PrivateFile file;
+  Buffer buffer(kBytes, MAP_PRIVATE, file.fd());
+  put(buffer.va(), "grown");
+  ASSERT_EQ(0, memory::raw_munmap(buffer.data() + 2 * kPage, kBytes - 2 * kPage));
+  const uint64_t number = add(buffer.va(), 2 * kPage);
+  if (memory::raw_mremap(buffer.data(), 2 * kPage, 3 * kPage, 0, nullptr) == MAP_FAILED)
+    GTEST_SKIP() << "somebody else is there";
+  ASSERT_EQ(buffer.data(), mmap(buffer.data(), 3 * kPage, PROT_READ | PROT_WRITE,
+                                MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0));
+  EXPECT_EQ("grown", read_at(place(buffer.va()), 5));
+  registrar().remove(buffer.va(), 2 * kPage, number);
+  hold(buffer.data() + 3 * kPage, kBytes - 3 * kPage);
+}
+
 // Nobody has a part of a watched area registered any more; its end is told by the call that takes
 // it, and not afterwards.
 TEST_F(MemoryKept, WhatMovesToAPartThatNobodyHas) {

@@ -133,6 +133,20 @@ TEST_F(MemoryWatch, GrownMemoryIsOneAreaAfterwards) {
       << std::strerror(errno);
 }
 
+// Of a watched area a part migrates: what is beside that is one area with it when nobody has
+// registered it any more, and the area grows.
+TEST_F(MemoryWatch, WhatLiesBesideMigratedMemoryIsOneAreaAfterwards) {
+  Buffer buffer(4 * kPage);
+  Nic::Mr in_place, mr;
+  ASSERT_TRUE(nic.add(buffer.va() + 2 * kPage + kSkew, 1000, in_place)) << nic.error;
+  ASSERT_TRUE(nic.add(buffer.va() + kPage, 3 * kPage, mr)) << nic.error;
+  nic.remove(in_place);
+  nic.remove(mr);
+  void* const at = memory::raw_mremap(buffer.data(), 4 * kPage, 5 * kPage, MREMAP_MAYMOVE, nullptr);
+  ASSERT_NE(at, MAP_FAILED) << std::strerror(errno);
+  raw_munmap(at, 5 * kPage);
+}
+
 TEST_F(MemoryWatch, WhatAMoveLeavesBehindIsOneAreaWithItsNeighbours) {
   Buffer buffer(4 * kPage), target(kPage), last(4 * kPage);
   Nic::Mr first, mr;
