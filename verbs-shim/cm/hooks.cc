@@ -45,7 +45,7 @@ bool may_be_replaced(int fd) {
 // Says that a number leads to a copy of another descriptor now.
 void note_replaced(int from, int to) {
   if (from != to) hostnic::note_closed(to, to);
-  copy_file(from, to);
+  hostnic::copy_known(from, to);
 }
 
 // Waits for an event without being cancelled: librdmacm does not write in parts.
@@ -111,7 +111,7 @@ HOSTNIC_CM_HOOK(int, __fxstat64, (int version, int fd, struct stat64* status)) {
 
 HOSTNIC_CM_HOOK(int, dup, (int fd)) {
   const int copy = NEXT(dup)(fd);
-  if (copy >= 0) copy_file(fd, copy);
+  if (copy >= 0) hostnic::copy_known(fd, copy);
   return copy;
 }
 

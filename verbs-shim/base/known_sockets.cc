@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "verbs-shim/cm/files.h"
+#include "verbs-shim/base/known_sockets.h"
 
 #include <fcntl.h>
 #include <sys/stat.h>
@@ -9,20 +9,20 @@
 #include <cerrno>
 #include <new>
 
-namespace hostnic::cm_device {
+namespace hostnic {
 namespace {
 
-FileSlot& slot_of(FileChunk& chunk, int fd) {
-  return chunk[static_cast<uint32_t>(fd) % kFilesPerChunk];
+KnownSocket& slot_of(KnownChunk& chunk, int fd) {
+  return chunk[static_cast<uint32_t>(fd) % kSocketsPerChunk];
 }
 
-FileChunk* chunk_of(int fd) {
+KnownChunk* chunk_of(int fd) {
   const auto number = static_cast<uint32_t>(fd);
-  if (number >= kFilesPerChunk * kChunks) return nullptr;
-  auto& place = file_chunks[number / kFilesPerChunk];
-  FileChunk* chunk = place.load(std::memory_order_acquire);
+  if (number >= kSocketsPerChunk * kKnownChunks) return nullptr;
+  auto& place = known_chunks[number / kSocketsPerChunk];
+  KnownChunk* chunk = place.load(std::memory_order_acquire);
   if (chunk != nullptr) return chunk;
-  auto* fresh = new (std::nothrow) FileChunk;
+  auto* fresh = new (std::nothrow) KnownChunk;
   if (fresh == nullptr || place.compare_exchange_strong(chunk, fresh)) return fresh;
   delete fresh;  // another thread was faster
   return chunk;
@@ -40,31 +40,35 @@ uint64_t socket_inode(int fd) {
 
 }  // namespace
 
-bool add_file(int fd, uint64_t name) {
-  FileChunk* chunk = chunk_of(fd);
+bool add_known(int fd, SocketKind kind, uint64_t name) {
+  KnownChunk* chunk = chunk_of(fd);
   const uint64_t inode = socket_inode(fd);
   if (chunk == nullptr || inode == 0) return false;
-  FileSlot& slot = slot_of(*chunk, fd);
+  KnownSocket& slot = slot_of(*chunk, fd);
+  slot.kind.store(kind, std::memory_order_relaxed);
   slot.name.store(name, std::memory_order_relaxed);
   slot.inode.store(inode, std::memory_order_release);
   return true;
 }
 
-void copy_file(int from, int to) {
-  if (!may_be_file(from)) return;
-  if (const uint64_t name = file_name(from)) add_file(to, name);
+void copy_known(int from, int to) {
+  if (!may_be_known(from)) return;
+  for (const SocketKind kind : {SocketKind::kCm, SocketKind::kNetlink})
+    if (const uint64_t name = known_name(from, kind)) add_known(to, kind, name);
 }
 
-uint64_t file_name(int fd) {
-  if (!may_be_file(fd)) return 0;
-  FileSlot& slot = slot_of(*file_chunks[static_cast<uint32_t>(fd) / kFilesPerChunk].load(), fd);
+uint64_t known_name(int fd, SocketKind kind) {
+  if (!may_be_known(fd)) return 0;
+  KnownSocket& slot =
+      slot_of(*known_chunks[static_cast<uint32_t>(fd) / kSocketsPerChunk].load(), fd);
   const uint64_t name = slot.name.load(std::memory_order_relaxed);
+  const SocketKind its_kind = slot.kind.load(std::memory_order_relaxed);
   uint64_t inode = slot.inode.load(std::memory_order_acquire);
-  if (inode != 0 && inode == socket_inode(fd)) return name;
+  if (inode != 0 && inode == socket_inode(fd)) return kind == its_kind ? name : 0;
   // The descriptor's number has gone to another file. A thread that makes it ours right now writes
   // another inode.
   slot.inode.compare_exchange_strong(inode, 0);
   return 0;
 }
 
-}  // namespace hostnic::cm_device
+}  // namespace hostnic
