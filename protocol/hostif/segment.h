@@ -6,9 +6,9 @@
 // are.
 //
 // Layout, in order: SegmentHeader | ring elements (command, response, send, urgent, meta, event) |
-// QP statuses | arena. The arena belongs to the driver, which places receive queues (QPs' own and
-// shared), completion rings and read destinations in it and names them by offset in kCreateQp; the
-// NIC bounds-checks every offset once, when the QP is created.
+// QP statuses | board of objects | arena. The arena belongs to the driver, which places receive
+// queues (QPs' own and shared), completion rings and read destinations in it and names them by
+// offset in kCreateQp; the NIC bounds-checks every offset once, when the QP is created.
 //
 //   part                         driver (client)                NIC (hostnicd)
 //   header: magic .. sizes       reads                          writes once
@@ -20,6 +20,7 @@
 //   response, meta ring          consumes                       produces
 //   QpStatus: nic part           reads (seqlock), clears dirty  writes
 //   QpStatus: driver part        writes                         reads (untrusted)
+//   board of objects             writes                         reads (untrusted), for people
 //   receive queue                writes                         reads (untrusted, checked per use)
 //   read destinations            writes                         reads (untrusted, checked per use)
 //   receive completion ring      reads                          writes (and reads back, untrusted)
@@ -112,6 +113,7 @@ struct SegmentHeader {
   uint64_t segment_bytes;  // without the arena, which begins there
   uint64_t ring_offset[kRingCount];
   uint64_t statuses_offset;
+  uint64_t object_board_offset;  // of an ObjectBoard (object_board.h)
   uint64_t arena_offset;
   uint64_t arena_bytes;
   // 1: the NIC makes no page of the segment or the arena where it writes first, as for clients that

@@ -82,6 +82,8 @@ CqObject* create_reserved(ContextObject& context, const ibv_cq_init_attr_ex& att
   ObjectLock lock = lock_objects();
   context.cq_ids[cq->cq.get()] = cq->id;
   add_object(Kind::kCq, public_of(cq.get()), *cq);
+  show(*cq,
+       {.kind = ObjectKind::kCq, .handle = cq->handle, .entries = static_cast<uint32_t>(cq->cqe)});
   return cq.release();
 }
 
@@ -214,6 +216,7 @@ HOSTNIC_VERB int ibv_resize_cq(ibv_cq* cq, int cqe) {
     return fail(ENOMEM);
   }
   object->cqe = static_cast<int>(object->cq->entries());
+  object->owner->driver->driver().objects().set_entries(object->line, object->cq->entries());
   return 0;
 }
 
@@ -252,6 +255,7 @@ HOSTNIC_VERB int ibv_destroy_cq(ibv_cq* cq) {
   {
     ObjectLock lock = lock_objects();
     remove_object(cq);
+    hide(*object);
   }
   unreserve(*object->owner, object->channel, object->parent_domain);
   destroy_cq_object(*object);

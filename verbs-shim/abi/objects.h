@@ -36,6 +36,7 @@ struct DeviceObject {
 struct ObjectBase {
   uint64_t id = 0;  // never used twice in a process; its low half is the verbs handle
   ContextObject* owner = nullptr;
+  uint32_t line = driver::ObjectList::kNoLine;  // where people see it
 };
 
 // A thread domain says that only one thread at a time uses what is in it. All calls are safe here
@@ -151,6 +152,18 @@ inline bool is_unusable(const ContextObject& context) {
 // What the device offers.
 inline const DeviceOffer& offer_of(const ContextObject& context) {
   return context.driver->device().offer;
+}
+
+// Shows an object to people who ask what there is, and no longer. A forked child has no board.
+inline void show(ObjectBase& object, const ObjectLine& as) {
+  if (!object.owner->abandoned) object.line = object.owner->driver->driver().objects().add(as);
+}
+inline void hide(const ObjectBase& object) {
+  if (!object.owner->abandoned) object.owner->driver->driver().objects().remove(object.line);
+}
+inline void show_users(const ObjectBase& object, uint32_t users) {
+  if (!object.owner->abandoned)
+    object.owner->driver->driver().objects().set_users(object.line, users);
 }
 
 inline ContextObject* object_of(ibv_context* context) {

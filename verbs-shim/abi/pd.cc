@@ -10,6 +10,7 @@
 #include "verbs-shim/base/refusal.h"
 
 using namespace hostnic::abi;
+using hostnic::ObjectKind;
 
 namespace {
 
@@ -24,6 +25,7 @@ ibv_pd* create(ibv_context* context) {
   if (pd->owner->pds == offer_of(*pd->owner).max_pds) return fail_null(ENOMEM);
   ++pd->owner->pds;
   add_object(Kind::kPd, pd.get(), *pd);
+  show(*pd, {.kind = ObjectKind::kPd, .handle = pd->handle});
   return pd.release();
 }
 
@@ -138,6 +140,7 @@ HOSTNIC_VERB int ibv_dealloc_pd(ibv_pd* pd) {
     if (claimed == 0) {
       PdObject* object = object_of(pd);
       remove_object(pd);
+      hide(*object);
       --object->owner->pds;
       if (object->extended != nullptr) --object->extended->users;
       if (object->thread_domain != nullptr) --object->thread_domain->users;

@@ -57,6 +57,8 @@ void count_users(ibv_pd* pd, ibv_cq* send_cq, ibv_cq* recv_cq, ibv_srq* srq, int
   object_of(pd)->users += change;
   object_of(send_cq)->qps += change;
   object_of(recv_cq)->qps += change;
+  show_users(*object_of(send_cq), object_of(send_cq)->qps);
+  show_users(*object_of(recv_cq), object_of(recv_cq)->qps);
   if (srq != nullptr) object_of(srq)->qps += change;
 }
 

@@ -56,6 +56,8 @@ SrqObject* create_reserved(ContextObject& context, ibv_pd* pd, const ibv_srq_ini
   pthread_cond_init(&srq->cond, nullptr);
   ObjectLock lock = lock_objects();
   add_object(Kind::kSrq, static_cast<ibv_srq*>(srq.get()), *srq);
+  show(*srq,
+       {.kind = ObjectKind::kSrq, .handle = srq->handle, .pd = pd->handle, .entries = srq->max_wr});
   return srq.release();
 }
 
@@ -166,6 +168,7 @@ HOSTNIC_VERB int ibv_destroy_srq(ibv_srq* srq) {
   {
     ObjectLock lock = lock_objects();
     remove_object(srq);
+    hide(*object);
     --object_of(srq->pd)->users;
     --object->owner->srqs;
   }

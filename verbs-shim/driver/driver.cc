@@ -49,6 +49,7 @@ bool has_to_leave(const Qp& qp) {
 Driver::Driver(NicLink& link, SegmentMemory& memory, const DriverSettings& settings)
     : settings_(settings), core_(std::make_unique<DriverCore>(*this, link)) {
   error_ = core_->map.use(memory);
+  if (error_ == 0) objects_.use(core_->map.object_board());
   settings_.max_qps = std::min(settings_.max_qps, error_ == 0 ? core_->map.max_qps() : 0);
   core_->ring_waiters.set_capacity(settings_.max_qps);
 }

@@ -23,6 +23,7 @@
 #include "protocol/hostif/use_board.h"
 #include "protocol/wire/bth.h"
 #include "verbs-shim/driver/cq.h"
+#include "verbs-shim/driver/object_list.h"
 #include "verbs-shim/driver/types.h"
 
 namespace hostnic::driver {
@@ -231,6 +232,8 @@ class Driver {
   void device_fatal();
 
   BiasedMutex& mutex() { return mutex_; }
+  // Where people see the objects that the NIC does not know. [any thread, without the lock]
+  ObjectList& objects() { return objects_; }
   DriverCounters counters();  // [locks]
   const DriverSettings& settings() const { return settings_; }
 
@@ -242,6 +245,7 @@ class Driver {
   friend class Qp;
   friend struct DriverCore;
   BiasedMutex mutex_;
+  ObjectList objects_;
   DriverSettings settings_;
   std::atomic<uint64_t> next_deadline_ns_{UINT64_MAX};
   std::atomic<bool> turn_wanted_{false};

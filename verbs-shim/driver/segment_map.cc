@@ -27,7 +27,9 @@ int SegmentMap::use(SegmentMemory& memory) {
       header_->abi_version != kHostAbiVersion || header_->segment_bytes != end ||
       header_->arena_offset != end || header_->arena_bytes != memory.arena_bytes() ||
       header_->statuses_offset > end ||
-      uint64_t{header_->max_qps} * sizeof(QpStatus) > end - header_->statuses_offset) {
+      uint64_t{header_->max_qps} * sizeof(QpStatus) > end - header_->statuses_offset ||
+      header_->object_board_offset > end ||
+      sizeof(ObjectBoard) > end - header_->object_board_offset) {
     return EPROTO;
   }
   statuses_ = reinterpret_cast<QpStatus*>(memory.base() + header_->statuses_offset);
@@ -43,6 +45,8 @@ int SegmentMap::use(SegmentMemory& memory) {
     // at no others.
     if (ring != kEventRing) make_pages(offset, uint64_t{entries} * bytes);
   }
+  // Pages of further objects are made by what this program writes there.
+  make_pages(header_->object_board_offset, sizeof(ObjectBoard::end));
   // The free arena is two blocks that never grow together: nothing lies across the end of what is
   // always mapped.
   free_[end] = memory.near_end() - end;

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "protocol/hostif/descriptors.h"
+#include "protocol/hostif/object_board.h"
 #include "protocol/hostif/ring.h"
 #include "protocol/hostif/segment_memory.h"
 #include "protocol/transport/receive_window.h"
@@ -23,6 +24,10 @@ class SegmentMap {
   SegmentHeader& header() { return *header_; }
   const SegmentHeader& header() const { return *header_; }
   QpStatus& qp_status(uint32_t index) { return statuses_[index]; }
+  // Where people see what there is of objects.
+  ObjectBoard& object_board() {
+    return *reinterpret_cast<ObjectBoard*>(memory_->base() + header_->object_board_offset);
+  }
   uint32_t max_qps() const { return max_qps_; }
   std::byte* at(uint64_t offset) { return memory_->at(offset); }
 

@@ -34,7 +34,8 @@ uint64_t lay_out(uint32_t max_qps, SegmentHeader& layout) {
                        kPageBytes);
   }
   layout.statuses_offset = offset;
-  return align_up(offset + uint64_t{max_qps} * sizeof(QpStatus), kPageBytes);
+  layout.object_board_offset = align_up(offset + uint64_t{max_qps} * sizeof(QpStatus), kPageBytes);
+  return align_up(layout.object_board_offset + sizeof(ObjectBoard), kPageBytes);
 }
 
 }  // namespace
@@ -110,6 +111,7 @@ Expected<std::unique_ptr<ClientChannel>, std::string> ClientChannel::create(
   header.segment_bytes = memory.segment_bytes();
   std::copy(std::begin(layout.ring_offset), std::end(layout.ring_offset), header.ring_offset);
   header.statuses_offset = layout.statuses_offset;
+  header.object_board_offset = layout.object_board_offset;
   header.arena_offset = memory.segment_bytes();
   header.arena_bytes = memory.arena_bytes();
   header.driver_makes_pages = settings.is_strangers && can_guard_holes() ? 1 : 0;
@@ -125,6 +127,7 @@ Expected<std::unique_ptr<ClientChannel>, std::string> ClientChannel::create(
       PageTables(memory.base() + memory.segment_bytes(), memory.near_end() - memory.segment_bytes(),
                  settings.page_tables);
   channel->statuses_ = reinterpret_cast<QpStatus*>(memory.base() + layout.statuses_offset);
+  channel->board_ = reinterpret_cast<ObjectBoard*>(memory.base() + layout.object_board_offset);
   RingEnd* const ends[kRingCount] = {&channel->commands, &channel->responses, &channel->sends,
                                      &channel->urgent,   &channel->metas,     &channel->events};
   for (uint32_t ring = 0; ring < kRingCount; ++ring) {

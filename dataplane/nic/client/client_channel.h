@@ -15,6 +15,7 @@
 #include "protocol/expected.h"
 #include "protocol/hostif/core_sharing.h"
 #include "protocol/hostif/descriptors.h"
+#include "protocol/hostif/object_board.h"
 #include "protocol/hostif/ring.h"
 #include "protocol/hostif/segment_memory.h"
 #include "protocol/hostif/unique_fd.h"
@@ -64,6 +65,8 @@ class ClientChannel {
   bool in_huge_pages() const { return in_huge_pages_; }
   SegmentHeader& header() { return *reinterpret_cast<SegmentHeader*>(memory_.base()); }
   QpStatus& qp_status(uint32_t index) { return statuses_[index]; }
+  // What the client says that it has. Any thread, while the channel is there.
+  std::vector<ObjectLine> objects() const { return lines_of(*board_); }
   // Null when [offset, offset + bytes) is not inside the arena or not 16-byte aligned, or can't be
   // mapped, or when the user may have no further page table; arena_error() says which. The lcore
   // may make a system call.
@@ -115,6 +118,7 @@ class ClientChannel {
   int arena_error_ = 0;
   PageTables near_tables_, far_tables_;  // of the arena's two mappings
   QpStatus* statuses_ = nullptr;
+  ObjectBoard* board_ = nullptr;
 };
 
 }  // namespace hostnic
