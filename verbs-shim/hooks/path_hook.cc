@@ -49,11 +49,13 @@ class MappedPath {
   const char* path_;
 };
 
-// Opens the rdma_cm device, if the path is its and it is ours: returns the descriptor, or -1.
-// Returns -2 if the path is another.
-int open_cm_device(const char* path, int flags) {
-  if (!may_be_mapped(path) || path != cm_device::kPath) return -2;
-  return cm_device::open_device(flags);
+// Opens the rdma_cm device, if the path is its and it is ours: returns the descriptor, or -1, as
+// for a device that can't be opened. Returns -2 if the path is another.
+int open_device(const char* path, int flags) {
+  if (!may_be_mapped(path)) return -2;
+  if (path == cm_device::kPath) return cm_device::open_device(flags);
+  const CancellationOff cancellation_off;
+  return refuse_verbs_device(path) ? -1 : -2;
 }
 
 // Replaces a path into the tree, which is longer than what it stands for.
@@ -81,7 +83,7 @@ using hostnic::elf::next_function;
 using hostnic::hooks::as_shown;
 using hostnic::hooks::has_mode;
 using hostnic::hooks::MappedPath;
-using hostnic::hooks::open_cm_device;
+using hostnic::hooks::open_device;
 
 // Defines the exported function `name`. It has another name in C++, so that it need not repeat the
 // attributes of libc's declaration. Structures behind pointers don't matter here, so they are
@@ -121,8 +123,8 @@ using hostnic::hooks::open_cm_device;
       mode = va_arg(rest, mode_t);                                      \
       va_end(rest);                                                     \
     }                                                                   \
-    const int cm = open_cm_device(path, flags);                         \
-    if (cm != -2) return cm;                                            \
+    const int device = open_device(path, flags);                        \
+    if (device != -2) return device;                                    \
     const MappedPath mapped(path);                                      \
     return next arguments;                                              \
   }
@@ -132,8 +134,8 @@ using hostnic::hooks::open_cm_device;
   HOSTNIC_HOOK(int, name, parameters) {                  \
     static std::atomic<int(*) parameters> known;         \
     const auto next = next_function(known, #name);       \
-    const int cm = open_cm_device(path, flags);          \
-    if (cm != -2) return cm;                             \
+    const int device = open_device(path, flags);         \
+    if (device != -2) return device;                     \
     const MappedPath mapped(path);                       \
     return next arguments;                               \
   }

@@ -4,6 +4,7 @@
 #include <dirent.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cstring>
 #include <mutex>
 #include <new>
@@ -132,7 +133,7 @@ std::string map_path(std::string_view path, const SysfsTree& tree,
     return mapped;
   } else if (const auto dev = below(path, kDev)) {
     if (dev->empty() || *dev == ".") return tree.dev_directory();
-    if (*dev == "rdma_cm") return "/dev/null";
+    if (*dev == "rdma_cm" || tree.has_number_name(*dev)) return "/dev/null";
     if (is_one_of(*dev, names, true) && dev->find('/') == std::string_view::npos)
       return "/dev/null";
   }
@@ -172,6 +173,29 @@ std::string map_path(const char* path) {
   if (!counters.empty() && is_one_of(counted, shown().names, false))
     shown().tree.show_counters(counted, counters);
   return map_path(path, shown().tree, shown().names);
+}
+
+bool refuse_verbs_device(const char* path) noexcept {
+  constexpr std::string_view kPrefix = "/dev/infiniband/uverbs";
+  const std::string_view whole(path);
+  if (!whole.starts_with(kPrefix) || whole.size() == kPrefix.size() ||
+      whole[kPrefix.size()] < '0' || whole[kPrefix.size()] > '9')
+    return false;
+  const int saved_errno = errno;
+  bool is_ours = false;
+  try {
+    is_ours = !map_path(path).empty();
+  } catch (const std::bad_alloc&) {
+    // Without memory the path is used as it is and leads nowhere.
+  }
+  errno = saved_errno;
+  if (!is_ours) return false;
+  log_warn(
+      "%s: there is no kernel driver behind it: hostnic's devices are opened by libibverbs "
+      "(ibv_open_device), which this process has preloaded",
+      path);
+  errno = ENXIO;
+  return true;
 }
 
 std::string unmap_path(std::string_view path) {

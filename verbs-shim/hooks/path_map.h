@@ -18,6 +18,8 @@ namespace hostnic::hooks {
 //                                               the real library looks no further
 //   /sys/class/infiniband_verbs/uverbs_hnicN/...  -> the tree
 //   /dev/infiniband                           -> the tree, for listings
+//   /dev/infiniband/uverbsN                   -> /dev/null, where no adapter has the name: scripts
+//                                               look whether it is there; opening it is refused
 //   /dev/infiniband/uverbs_hnicN             -> /dev/null, a character device that all may open:
 //                                               UCX looks for one, nobody reads it
 //   /sys/class/misc/rdma_cm/...              -> the tree
@@ -53,6 +55,10 @@ const SysfsTree& show_in_sysfs(const std::vector<DeviceInfo>& devices);
 // Maps a path that may_be_mapped(), for path hooks: asks hostnicd for devices if nobody did yet.
 // The result is empty if the path is not ours. For any thread.
 std::string map_path(const char* path);
+
+// Whether a path, which may_be_mapped(), is a uverbsN of ours, which nobody can open: then errno is
+// ENXIO, and a line on stderr says what to do instead. For any thread.
+bool refuse_verbs_device(const char* path) noexcept;
 
 // The path by which a program knows a place in the tree; empty: it is not in the tree.
 std::string unmap_path(std::string_view path);

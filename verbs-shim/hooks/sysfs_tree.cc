@@ -40,6 +40,7 @@ SysfsTree::SysfsTree(SysfsTree&& other) noexcept { *this = std::move(other); }
 
 SysfsTree& SysfsTree::operator=(SysfsTree&& other) noexcept {
   std::swap(root_, other.root_);
+  std::swap(number_names_, other.number_names_);
   std::swap(lock_, other.lock_);
   std::swap(owner_pid_, other.owner_pid_);
   return *this;
@@ -71,6 +72,11 @@ void SysfsTree::show(const DeviceInfo& info) {
   write_sysfs_file(cm_directory() + "/abi_version", std::to_string(RDMA_USER_CM_ABI_VERSION));
   link(dev_directory(), "rdma_cm", "/dev/null");
   link(dev_directory(), uverbs_name(name), "/dev/null");
+  const std::string number_name = "uverbs" + std::to_string(info.index);
+  if (!std::filesystem::is_symlink(dev_directory() + "/" + number_name, ignored)) {
+    link(dev_directory(), number_name, "/dev/null");
+    number_names_.insert(number_name);
+  }
 }
 
 void SysfsTree::show_counters(const std::string& device, const std::string& text) {

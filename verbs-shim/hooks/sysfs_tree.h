@@ -4,6 +4,7 @@
 // nothing else; in particular no infiniband_verbs/uverbsN, which libibverbs would enumerate.
 #pragma once
 
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -47,11 +48,15 @@ class SysfsTree {
   std::string class_directory() const { return root_ + "/infiniband"; }
   // The directory of the rdma_cm device.
   std::string cm_directory() const { return root_ + "/misc/rdma_cm"; }
+  // Whether a name of /dev/infiniband is the one by which scripts look for a device of ours
+  // ("uverbs0"): no adapter of the machine's has it.
+  bool has_number_name(std::string_view name) const { return number_names_.contains(name); }
   std::string device_directory(std::string_view device) const;
   std::string verbs_directory(std::string_view uverbs) const;
 
  private:
   std::string root_;
+  std::set<std::string, std::less<>> number_names_;
   UniqueFd lock_;
   int owner_pid_ = 0;
 };

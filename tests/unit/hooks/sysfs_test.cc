@@ -229,6 +229,21 @@ TEST_F(AbiPaths, TheRdmaCmDeviceIsShown) {
   EXPECT_FALSE(may_be_mapped("/sys/class/net/lo"));
 }
 
+// Scripts look whether /dev/infiniband/uverbs0 is there. An adapter's stays the adapter's.
+TEST_F(AbiPaths, NumbersOfCharacterDevicesAreShownWhereNoAdapterHasThem) {
+  tree_.link(tree_.dev_directory(), "uverbs1", "/dev/infiniband/uverbs1");
+  DeviceInfo second = device("hnic1");
+  second.index = 1;
+  tree_.show(device("hnic0"));
+  tree_.show(second);
+  EXPECT_EQ(mapped("/dev/infiniband/uverbs0"), "/dev/null");
+  EXPECT_TRUE(fs::is_symlink(tree_.dev_directory() + "/uverbs0"));
+  EXPECT_EQ(mapped("/dev/infiniband/uverbs1"), "");
+  EXPECT_EQ(mapped("/dev/infiniband/uverbs2"), "");
+  tree_.show(device("hnic0"));
+  EXPECT_EQ(mapped("/dev/infiniband/uverbs0"), "/dev/null");
+}
+
 TEST_F(AbiPaths, EverythingElseStays) {
   for (const char* path :
        {"/sys/class/infiniband/mlx5_0", "/sys/class/infiniband/hnic00",
