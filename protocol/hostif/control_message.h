@@ -45,6 +45,8 @@ enum class ControlKind : uint32_t {
              // a count other than 0 is a ticket: the peer's host is being asked, and the same
              // question with the ticket, some milliseconds later, has the answer
   kDumpCaptures,  // DumpCapturesRequest -> ControlReply, CaptureState[count] (capture_message.h)
+  kRdmaNetlink,   // RdmaNetlinkRequest, a datagram of RDMA netlink -> ControlReply, messages of
+                  // netlink, in a file where they are long; count: nldev::Refusal
 };
 
 struct ControlRequest {
@@ -173,6 +175,22 @@ inline constexpr uint32_t kMaxNamedHosts = 1024;
 struct MemoryFilledRequest {
   uint32_t lkey;
 };
+
+// Says as whom a program asks by RDMA netlink (protocol/nldev/), and of which devices.
+struct RdmaNetlinkRequest {
+  uint32_t port_id;         // his socket's
+  uint32_t short_acks;      // 1: NETLINK_CAP_ACK
+  uint32_t wants_words;     // 1: NETLINK_EXT_ACK
+  uint32_t first_index;     // devices' indexes are from there on
+  uint32_t rdma_cm_device;  // dev_t of /dev/infiniband/rdma_cm, and of uverbsN, as he sees them
+  uint32_t verbs_device;
+  uint32_t device_count;
+  struct {
+    uint32_t index;         // DeviceInfo::index
+    uint32_t netdev_index;  // of DeviceInfo's interface, in his network namespace; 0: none
+  } devices[kMaxDevices];
+};
+inline constexpr uint32_t kMostRdmaIndex = 1u << 30;
 
 // What a program wants to know of its queue pair. hostnicd knows both ends where both are its.
 enum class Question : uint32_t {

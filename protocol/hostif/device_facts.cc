@@ -7,6 +7,10 @@
 namespace hostnic {
 namespace {
 
+// Bits of enum ibv_device_cap_flags.
+constexpr uint32_t kPortActiveEvent = 1u << 10, kSysImageGuid = 1u << 11, kRnrNakGen = 1u << 12;
+constexpr uint32_t kMemWindow = 1u << 17, kMemMgtExtensions = 1u << 21, kMemWindowType2b = 1u << 24;
+
 constexpr uint8_t kWidth1x = 1, kWidth4x = 2;
 constexpr uint8_t kSpeedSdr = 1, kSpeedQdr = 4, kSpeedEdr = 32, kSpeedHdr = 64, kSpeedNdr = 128;
 constexpr LinkRate kLinkRates[] = {
@@ -21,6 +25,13 @@ constexpr LinkRate kLinkRates[] = {
 };
 
 }  // namespace
+
+uint32_t device_capabilities(const DeviceInfo& info) {
+  uint32_t can = kSysImageGuid | kRnrNakGen | kPortActiveEvent;
+  if (!info.offer.lacks(kMissingWindows)) can |= kMemWindow | kMemWindowType2b;
+  if (info.offer.has_mem_mgt_extensions != 0) can |= kMemMgtExtensions;
+  return can;
+}
 
 const LinkRate& link_rate(uint32_t speed_mbps) {
   const LinkRate* best = &kLinkRates[0];

@@ -6,12 +6,16 @@
 #include <string>
 
 #include "protocol/hostif/control_message.h"
+#include "protocol/hostif/device_offer.h"
 
 namespace hostnic {
 
 inline constexpr uint8_t kDevicePort = 1;  // the number of its only port
 // Port capabilities: a connection manager, GIDs that are IP addresses.
 inline constexpr uint32_t kPortCapabilities = 0x04010000;
+
+// What the device can, with the verbs' values (ibv_device_attr::device_cap_flags).
+uint32_t device_capabilities(const DeviceInfo& info);
 
 struct LinkRate {
   uint8_t width;       // ibv_port_attr::active_width

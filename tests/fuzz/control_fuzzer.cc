@@ -52,7 +52,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     std::memcpy(&header, datagram.data(), sizeof(header));
     header.magic = kControlMagic;
     header.abi_version = kHostAbiVersion;
-    header.kind = static_cast<ControlKind>(static_cast<uint32_t>(header.kind) % 12);
+    header.kind = static_cast<ControlKind>(static_cast<uint32_t>(header.kind) % 14);
     header.payload_bytes = static_cast<uint32_t>(datagram.size() - sizeof(header));
     std::memcpy(datagram.data(), &header, sizeof(header));
   }
@@ -70,6 +70,10 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     require(change->moved_to + change->length_bytes >= change->moved_to);
   }
   if (const auto* named = std::get_if<NameHost>(&*call)) require(is_ipv6_host(named->address));
+  if (const auto* netlink = std::get_if<RdmaNetlink>(&*call)) {
+    require(!netlink->datagram.empty() && netlink->fixed.device_count <= kMaxDevices);
+    require(netlink->fixed.first_index <= kMostRdmaIndex);
+  }
   if (const auto* capture = std::get_if<CaptureRequest>(&*call)) {
     require(is_capture_size(capture->ring_bytes));
     require(capture->snap_bytes >= kMinSnapBytes && capture->snap_bytes <= kMaxSnapBytes);

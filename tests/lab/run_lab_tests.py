@@ -36,6 +36,7 @@ from service_cases import service_cases  # noqa: E402
 from unreliable_cases import UNRELIABLE  # noqa: E402
 from shared_receive_cases import SHARED_RECEIVE  # noqa: E402
 from mistake_cases import mistake_cases  # noqa: E402
+from netlink_cases import netlink_cases  # noqa: E402
 from operate_cases import operate_cases  # noqa: E402
 from page_cases import page_cases  # noqa: E402
 from point_cases import point_cases  # noqa: E402
@@ -371,6 +372,7 @@ def main():
     maker.cases += congestion_cases(maker)
     maker.cases += roce_cases(maker, NETWORKS, ALL_SIZES)
     maker.cases += capture_cases(maker)
+    maker.cases += netlink_cases(maker)
     maker.cases += operate_cases(maker)
     maker.cases += trace_cases(maker)
     maker.cases += fault_cases(maker)

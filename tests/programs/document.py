@@ -63,7 +63,7 @@ Tried on 2026-11-28, at a load of 40 to 60 on two processors:
   42, `verbs;ofi_rxd` quick 40 of 40; of `verbs` standard two (`fi_msg_pingpong`) met a limit of 300 s at a load of 26.
 - rdma-core 64.0's Python tests (with its own libibverbs, in a plain lab and in a host of one):
   131 of 227 pass, 96 skip, none fails. `rdma link show -j` is asked for the interface by netlink: a program of that
-  name answered instead. Vendors' modules were left out.
+  name answered instead, before hostnic did ([verbs.md](verbs.md#rdma-netlink)). Vendors' modules were left out.
 - mpi4py 3.1.4's tests with two ranks of Open MPI 4.1.4, all but spawn and dynproc: 1,358 run, as well by UCX over rc as
   by TCP. By TCP 76 skip, over rc 116, of which two classes (`TestWinCreateDynamic...`) were left out: `MPI_Win_free`
   of a dynamic window crashes in osc/ucx, over UCX's TCP without hostnic, too. `test_rma`, with its

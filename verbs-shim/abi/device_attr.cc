@@ -49,13 +49,8 @@ void fill_device_attr(const DeviceInfo& info, ibv_device_attr& attr) {
   attr.page_size_cap = ~uint64_t{0xfff};
   attr.max_qp = static_cast<int>(info.max_qps);
   attr.max_qp_wr = static_cast<int>(offer.max_qp_wr);
-  attr.device_cap_flags =
-      IBV_DEVICE_SYS_IMAGE_GUID | IBV_DEVICE_RC_RNR_NAK_GEN | IBV_DEVICE_PORT_ACTIVE_EVENT;
-  if (!offer.lacks(kMissingWindows)) {
-    attr.device_cap_flags |= IBV_DEVICE_MEM_WINDOW | IBV_DEVICE_MEM_WINDOW_TYPE_2B;
-    attr.max_mw = kMaxWindows;
-  }
-  if (offer.has_mem_mgt_extensions != 0) attr.device_cap_flags |= IBV_DEVICE_MEM_MGT_EXTENSIONS;
+  attr.device_cap_flags = device_capabilities(info);
+  if (!offer.lacks(kMissingWindows)) attr.max_mw = kMaxWindows;
   attr.max_sge = static_cast<int>(offer.max_sge);
   attr.max_sge_rd = static_cast<int>(offer.max_sge);
   attr.max_cq = static_cast<int>(offer.max_cqs);

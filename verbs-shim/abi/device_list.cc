@@ -15,6 +15,7 @@
 #include "verbs-shim/base/log.h"
 #include "verbs-shim/elf/imports.h"
 #include "verbs-shim/hooks/path_map.h"
+#include "verbs-shim/netlink/sockets.h"
 #include "verbs-shim/runtime/discovery.h"
 
 namespace hostnic::abi {
@@ -154,6 +155,7 @@ HOSTNIC_VERB ibv_device** ibv_get_device_list(int* count) {
     ibv_device** real_list = nullptr;
     {
       const std::lock_guard lock(real_search_mutex);
+      const netlink::KernelsOnly kernels_only;
       real_list = real.call(nullptr);
     }
     if (real_list == nullptr && ours.empty()) {

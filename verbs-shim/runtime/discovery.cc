@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "verbs-shim/runtime/discovery.h"
 
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include <span>
 
@@ -20,6 +23,21 @@ bool name_selected(const char* name, const char* selection) {
     at += item + (at[item] == ',' ? 1 : 0);
   }
   return false;
+}
+
+// The whole of a file in memory that came with an answer; it is sealed, and hostnicd's.
+std::vector<std::byte> content_of(int file) {
+  struct stat status {};
+  if (fstat(file, &status) != 0 || status.st_size <= 0) return {};
+  std::vector<std::byte> bytes(static_cast<size_t>(status.st_size));
+  size_t done = 0;
+  while (done < bytes.size()) {
+    const ssize_t got =
+        pread(file, bytes.data() + done, bytes.size() - done, static_cast<off_t>(done));
+    if (got <= 0) return {};
+    done += static_cast<size_t>(got);
+  }
+  return bytes;
 }
 
 }  // namespace
@@ -47,6 +65,21 @@ std::string counters_text(std::string_view device) {
   auto answer = client->call(ControlKind::kText, std::as_bytes(std::span(command)), {});
   if (!answer) return {};
   return {reinterpret_cast<const char*>(answer->payload.data()), answer->payload.size()};
+}
+
+Expected<NetlinkAnswer, int> ask_netlink(const RdmaNetlinkRequest& as,
+                                         std::span<const std::byte> datagram) {
+  auto client = ControlClient::connect();
+  if (!client) return Unexpected(EIO);
+  const auto header = std::as_bytes(std::span(&as, 1));
+  std::vector<std::byte> payload;
+  payload.reserve(header.size() + datagram.size());
+  payload.insert(payload.end(), header.begin(), header.end());
+  payload.insert(payload.end(), datagram.begin(), datagram.end());
+  auto answer = client->call(ControlKind::kRdmaNetlink, payload, {});
+  if (!answer) return Unexpected(answer.error().error);
+  if (answer->fds.empty()) return NetlinkAnswer{std::move(answer->payload), answer->count};
+  return NetlinkAnswer{content_of(answer->fds[0].get()), answer->count};
 }
 
 }  // namespace hostnic::runtime

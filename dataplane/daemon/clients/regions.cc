@@ -71,6 +71,11 @@ std::vector<uint32_t> Regions::keys_of(uint32_t client_id) {
   return mrs_.keys_of(client_id);
 }
 
+std::vector<MrTable::RegionView> Regions::views() {
+  std::lock_guard lock(mrs_mutex_);
+  return mrs_.views();
+}
+
 uint64_t Regions::follow(LcoreLoop& lcore, uint32_t client_id, const MemoryChange& change,
                          MemFdHelper* helper) {
   // Nobody adds or removes this client's regions meanwhile, although the lock is given up: only its

@@ -58,6 +58,7 @@ class Regions {
   bool wait_unreferenced(const std::vector<uint32_t>& keys, std::chrono::milliseconds limit);
   std::vector<MappedPiece> reclaim(uint32_t key);
   std::vector<uint32_t> keys_of(uint32_t client_id);
+  std::vector<MrTable::RegionView> views();
   // Follows a change of a client's mappings: when this returns, its NIC does, which is the lcore's.
   // `helper` is for what is reached through the mem fd from now on. Returns how many bytes lost
   // their mapping.

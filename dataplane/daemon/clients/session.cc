@@ -342,6 +342,12 @@ void ClientSession::look() {
   tell_port_state();
 }
 
+ClientSession::ClientObjects ClientSession::objects() {
+  std::lock_guard lock(serving_mutex_);
+  if (!serving_) return {};
+  return {info_.client_id, channel_->objects()};
+}
+
 // Tells the client what the port is like; the driver makes IBV_EVENT_PORT_ERR, PORT_ACTIVE and
 // GID_CHANGE of it.
 void ClientSession::tell_port_state() {

@@ -56,6 +56,13 @@ class ClientSession {
   // control thread every 100 ms. A thousand threads that look themselves would wake ten thousand
   // times a second.
   void look();
+  // What the client has of objects that the NIC does not know; nothing: it is not served. Called by
+  // the control thread.
+  struct ClientObjects {
+    uint32_t client_id = 0;
+    std::vector<ObjectLine> lines;
+  };
+  ClientObjects objects();
 
   // The descriptors that a session takes while it opens; later it keeps fewer.
   static constexpr uint32_t kDescriptors = 10;

@@ -9,6 +9,7 @@
 #include <optional>
 
 #include "protocol/hostif/version.h"
+#include "protocol/nldev/answer.h"
 
 namespace hostnic {
 namespace {
@@ -85,6 +86,16 @@ Result parse_change(std::span<const std::byte> payload) {
   return ControlCall(*request);
 }
 
+Result parse_netlink(std::span<const std::byte> payload) {
+  const auto request = take<RdmaNetlinkRequest>(payload);
+  if (!request || payload.empty() || payload.size() > nldev::kMostRequestBytes)
+    return invalid("netlink: wrong length");
+  if (request->short_acks > 1 || request->wants_words > 1 ||
+      request->first_index > kMostRdmaIndex || request->device_count > kMaxDevices)
+    return invalid("netlink: no such option, or too many devices");
+  return ControlCall(RdmaNetlink{*request, {payload.begin(), payload.end()}});
+}
+
 Result parse_payload(ControlKind kind, std::span<const std::byte> payload, size_t fd_count) {
   if (fd_count != 0 && kind != ControlKind::kOpen && kind != ControlKind::kRegisterMr)
     return invalid("descriptors came along with a request that takes none");
@@ -145,6 +156,8 @@ Result parse_payload(ControlKind kind, std::span<const std::byte> payload, size_
         return invalid("dump: wrong length, or no such wish");
       return ControlCall(*request);
     }
+    case ControlKind::kRdmaNetlink:
+      return parse_netlink(payload);
     case ControlKind::kText:
       return ControlCall(TextCommand{printable(
           std::string_view(reinterpret_cast<const char*>(payload.data()), payload.size()))});

@@ -39,13 +39,17 @@ struct MemoryFilled {
 struct NameHost {
   Gid address{};  // an IPv6 address that a host can have
 };
+struct RdmaNetlink {
+  RdmaNetlinkRequest fixed{};
+  std::vector<std::byte> datagram;  // not looked at yet
+};
 struct TextCommand {
   std::string text;
 };
 
 using ControlCall = std::variant<ListDevices, OpenDevice, RegisterMr, DeregisterMr, MemoryChange,
                                  MemoryFilled, NameHost, TextCommand, OpenCmRequest, CaptureRequest,
-                                 ExplainRequest, DumpCapturesRequest>;
+                                 ExplainRequest, DumpCapturesRequest, RdmaNetlink>;
 
 // The answer that a request gets instead of being served.
 struct ControlError {

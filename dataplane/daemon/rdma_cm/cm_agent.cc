@@ -223,6 +223,38 @@ int CmAgent::wait_ms() const {
   return static_cast<int>(std::min<TimeNs>((deadline - now) / 1'000'000 + 1, 3'600'000));
 }
 
+namespace {
+
+// The state of an id by the kernel's numbers (enum rdma_cm_state).
+uint8_t kernel_state_of(const CmId& id) {
+  enum : uint8_t {
+    kIdle,
+    kAddressQuery,
+    kAddressResolved,
+    kConnect = 5,
+    kDisconnect,
+    kBound,
+    kListen
+  };
+  if (id.connection != 0) {
+    switch (id.nic->endpoint->state_of(id.connection)) {
+      case cm::State::kDreqSent:
+      case cm::State::kDreqReceived:
+      case cm::State::kTimeWait:
+      case cm::State::kDone:
+        return kDisconnect;
+      default:
+        return kConnect;
+    }
+  }
+  if (id.listening) return kListen;
+  if (raw(id.destination) != 0)
+    return id.resolving_until_ns != 0 ? kAddressQuery : kAddressResolved;
+  return id.bound ? kBound : kIdle;
+}
+
+}  // namespace
+
 CmIdView CmAgent::view(const CmId& id) const {
   const char* state = id.listening ? "listening" : id.bound ? "bound" : "idle";
   if (id.connection != 0)
@@ -239,6 +271,10 @@ CmIdView CmAgent::view(const CmId& id) const {
   if (id.nic != nullptr) view.nic = id.nic->instance->plan.settings.name;
   view.source = shown(id.source, id.source_port);
   if (raw(id.destination) != 0) view.destination = shown(id.destination, id.destination_port);
+  view.source_end = {address_of(&daemon_.addresses(), id.source), id.source_port};
+  view.destination_end = {address_of(&daemon_.addresses(), id.destination), id.destination_port};
+  view.port_space = id.port_space;
+  view.kernel_state = kernel_state_of(id);
   return view;
 }
 

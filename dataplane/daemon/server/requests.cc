@@ -15,10 +15,12 @@
 #include "dataplane/daemon/control/command.h"
 #include "dataplane/daemon/control/commands/commands.h"
 #include "dataplane/daemon/log.h"
+#include "dataplane/daemon/server/netlink_objects.h"
 #include "dataplane/daemon/server/server.h"
 #include "dataplane/daemon/trust/foreign_descriptors.h"
 #include "dataplane/daemon/trust/owner.h"
 #include "protocol/hostif/control_socket.h"
+#include "protocol/nldev/answer.h"
 
 namespace hostnic {
 namespace {
@@ -38,7 +40,7 @@ std::span<const std::byte> bytes_of(std::string_view text) {
 
 // A long answer as a file in memory. Not for strangers, who could keep such files: they are
 // hostnicd's memory.
-UniqueFd file_of(const std::string& text) {
+UniqueFd file_of(std::span<const std::byte> text) {
   UniqueFd file(memfd_create("hostnic-answer", MFD_CLOEXEC | MFD_ALLOW_SEALING));
   for (size_t done = 0; file && done < text.size();) {
     const ssize_t written = write(file.get(), text.data() + done, text.size() - done);
@@ -102,6 +104,8 @@ bool ControlServer::serve_connection(Connection& connection) {
   if (std::holds_alternative<ListDevices>(*call)) return answer_list(connection);
   if (const auto* text = std::get_if<TextCommand>(&*call))
     return answer_text(connection, text->text);
+  if (const auto* netlink = std::get_if<RdmaNetlink>(&*call))
+    return answer_netlink(connection, *netlink);
   if (const auto* capture = std::get_if<CaptureRequest>(&*call))
     return start_capture(connection, *capture);
   if (const auto* dump = std::get_if<DumpCapturesRequest>(&*call))
@@ -140,7 +144,7 @@ bool ControlServer::answer_text(const Connection& connection, const std::string&
                       bytes_of(result.text));
   constexpr size_t kRoom = kMaxControlBytes - sizeof(ControlReply);
   if (result.text.size() > kRoom && asker.is_owner) {
-    if (const UniqueFd file = file_of(result.text))
+    if (const UniqueFd file = file_of(bytes_of(result.text)))
       return send_reply(fd, MSG_DONTWAIT, ControlReply{}, {}, std::array{file.get()});
   }
   if (result.text.size() > kRoom && is_for_programs(text)) {
@@ -156,6 +160,30 @@ bool ControlServer::answer_text(const Connection& connection, const std::string&
   ControlReply reply;
   reply.count = result.more ? 1 : 0;
   return send_reply(fd, MSG_DONTWAIT, reply, bytes_of(result.text));
+}
+
+bool ControlServer::answer_netlink(const Connection& connection, const RdmaNetlink& request) {
+  const int fd = connection.socket.get();
+  const uint32_t uid = connection.peer.uid;
+  const Asker asker{uid, is_owner(uid), names_one_user(uid)};
+  const NetlinkObjects objects(daemon_, asker, connection.view, request.fixed, sessions_);
+  const nldev::Asker program{.port_id = request.fixed.port_id,
+                             .short_acks = request.fixed.short_acks != 0,
+                             .wants_words = request.fixed.wants_words != 0,
+                             .sees_one_host = connection.view != nullptr,
+                             .rdma_cm_device = request.fixed.rdma_cm_device,
+                             .verbs_device = request.fixed.verbs_device};
+  nldev::Answer answer = nldev::answer(request.datagram, program, objects);
+  ControlReply reply;
+  reply.count = static_cast<uint32_t>(answer.refused);
+  constexpr size_t kRoom = kMaxControlBytes - sizeof(ControlReply);
+  if (answer.messages.size() > kRoom && asker.is_owner) {
+    if (const UniqueFd file = file_of(answer.messages))
+      return send_reply(fd, MSG_DONTWAIT, reply, {}, std::array{file.get()});
+  }
+  if (answer.messages.size() > kRoom)
+    answer.messages = nldev::refuse_all(request.datagram, program, EMSGSIZE);
+  return send_reply(fd, MSG_DONTWAIT, reply, answer.messages);
 }
 
 bool ControlServer::start_capture(Connection& connection, CaptureRequest request) {

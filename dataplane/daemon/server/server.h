@@ -93,6 +93,7 @@ class ControlServer {
   bool answer_dump(const Connection& connection, const DumpCapturesRequest& request);
   void end_capture(std::list<std::unique_ptr<Capture>>::iterator capture);
   bool answer_text(const Connection& connection, const std::string& text);
+  bool answer_netlink(const Connection& connection, const RdmaNetlink& request);
   void open_cm(Connection& connection, OpenCmRequest request);
 
   void handle(int fd);

@@ -272,6 +272,17 @@ bool MrTable::referenced(uint32_t key) const {
   return index < capacity_ && entries_[index].mbufs_out.load(std::memory_order_acquire) != 0;
 }
 
+std::vector<MrTable::RegionView> MrTable::views() const {
+  std::vector<RegionView> views;
+  for (uint32_t i = 0; i < capacity_; ++i) {
+    const MemoryRegionEntry& entry = entries_[i];
+    const uint32_t key = entry.key.load(std::memory_order_relaxed);
+    if (key != 0)
+      views.push_back({i, key, entry.client_id, entry.pd, entry.iova, entry.length_bytes});
+  }
+  return views;
+}
+
 std::vector<uint32_t> MrTable::keys_of(uint32_t client_id) const {
   std::vector<uint32_t> keys;
   for (uint32_t i = 0; i < capacity_; ++i) {

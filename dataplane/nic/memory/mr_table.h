@@ -135,6 +135,14 @@ class MrTable {
   // Whether packets still refer to the region.
   bool referenced(uint32_t key) const;
   std::vector<uint32_t> keys_of(uint32_t client_id) const;  // called by the control thread
+  // What people are told of a region.
+  struct RegionView {
+    uint32_t number = 0;  // of the table's, below its capacity
+    uint32_t key = 0, client_id = 0, pd = 0;
+    uint64_t iova = 0, length_bytes = 0;
+  };
+  // All regions whose key is good; called by the control thread.
+  std::vector<RegionView> views() const;
   uint32_t size() const { return used_.load(std::memory_order_relaxed); }
   uint32_t capacity() const { return capacity_; }
 

@@ -287,6 +287,14 @@ void Context::owe_line(const driver::OwedLine&) {}
 
 std::string counters_text(std::string_view) { return {}; }
 
+Expected<NetlinkAnswer, int> ask_netlink(const RdmaNetlinkRequest& as,
+                                         std::span<const std::byte> datagram) {
+  if (fake::behaviour().no_hostnicd) return Unexpected(EIO);
+  fake::seen().netlink = as;
+  fake::seen().netlink_datagrams.emplace_back(datagram.begin(), datagram.end());
+  return NetlinkAnswer{fake::behaviour().netlink_answer, 0};
+}
+
 Expected<std::vector<DeviceInfo>, ContextError> list_devices() {
   if (fake::behaviour().no_hostnicd) {
     return Unexpected(ContextError{ECONNREFUSED, "/nowhere: nobody listens; start hostnicd"});

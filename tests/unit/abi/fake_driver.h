@@ -14,17 +14,18 @@ namespace hostnic::fake {
 struct Behaviour {
   bool no_hostnicd = false;  // list_devices() fails
   bool port_down = false;
-  uint32_t port_mtu_bytes = 0;   // 0: the device's
-  int register_error = 0;        // of register_memory()
-  int deregister_error = 0;      // of deregister_memory()
-  int prefetch_error = 0;        // of prefetch()
-  int window_error = 0;          // of create_window()
-  int group_error = 0;           // of attach_group() and detach_group()
-  int post_error = 0;            // of post_send()
-  int modify_error = 0;          // of modify_qp()
-  int create_srq_error = 0;      // of create_srq()
-  uint32_t send_slots_free = 0;  // 0: what the queue really has
-  DeviceOffer offer;             // of devices that are opened from now on
+  uint32_t port_mtu_bytes = 0;            // 0: the device's
+  int register_error = 0;                 // of register_memory()
+  int deregister_error = 0;               // of deregister_memory()
+  int prefetch_error = 0;                 // of prefetch()
+  int window_error = 0;                   // of create_window()
+  int group_error = 0;                    // of attach_group() and detach_group()
+  int post_error = 0;                     // of post_send()
+  int modify_error = 0;                   // of modify_qp()
+  int create_srq_error = 0;               // of create_srq()
+  uint32_t send_slots_free = 0;           // 0: what the queue really has
+  std::vector<std::byte> netlink_answer;  // to each datagram of RDMA netlink
+  DeviceOffer offer;                      // of devices that are opened from now on
 };
 Behaviour& behaviour();
 
@@ -47,6 +48,8 @@ struct Seen {
   std::vector<Prefetch> prefetches;
   std::vector<Ipv4Address> hosts_asked_for;
   std::vector<Ipv4Address> groups;  // attached to, in order
+  RdmaNetlinkRequest netlink{};
+  std::vector<std::vector<std::byte>> netlink_datagrams;
   bool abandoned = false;
 };
 Seen& seen();

@@ -222,6 +222,33 @@ TEST(ControlRequest, OnlyHostsOfIpv6AddressesAreNamed) {
   EXPECT_EQ(refusal(naming("fd00::1").text("x")), "name host: wrong length");
 }
 
+TEST(ControlRequest, NetlinkIsTakenWithWhoAsks) {
+  RdmaNetlinkRequest fixed{};
+  fixed.device_count = 2;
+  const auto request = [](const RdmaNetlinkRequest& who) {
+    return Request(ControlKind::kRdmaNetlink).add(who);
+  };
+  auto call = parse_control_request(request(fixed).text("datagram").bytes(), 0);
+  ASSERT_TRUE(call);
+  EXPECT_EQ(std::get<RdmaNetlink>(*call).datagram.size(), 8u);
+  EXPECT_EQ(std::get<RdmaNetlink>(*call).fixed.device_count, 2u);
+  EXPECT_EQ(refusal(request(fixed)), "netlink: wrong length");
+  EXPECT_EQ(refusal(request(fixed).text(std::string(16 * 1024 + 1, 'x'))), "netlink: wrong length");
+  EXPECT_EQ(refusal(Request(ControlKind::kRdmaNetlink).text("x")), "netlink: wrong length");
+  EXPECT_EQ(refusal(request(fixed).text("x"), 1),
+            "descriptors came along with a request that takes none");
+  const std::string no_option = "netlink: no such option, or too many devices";
+  RdmaNetlinkRequest wrong = fixed;
+  wrong.device_count = kMaxDevices + 1;
+  EXPECT_EQ(refusal(request(wrong).text("x")), no_option);
+  wrong = fixed;
+  wrong.first_index = UINT32_MAX;
+  EXPECT_EQ(refusal(request(wrong).text("x")), no_option);
+  wrong = fixed;
+  wrong.short_acks = 2;
+  EXPECT_EQ(refusal(request(wrong).text("x")), no_option);
+}
+
 TEST(ControlRequest, IovaMustNotWrap) {
   RegisterMrRequest fixed{};
   fixed.length_bytes = 4096;
