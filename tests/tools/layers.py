@@ -19,11 +19,8 @@ FOR_ALL = {"address_book.h", "counters.h", "limits.h", "port.h", "settings.h"}
 # The library's folders, from below, and what each may include besides itself.
 SHIM = {"elf": set(), "base": set(), "memory": {"elf", "base"}, "driver": {"base"},
         "runtime": {"base", "memory", "driver"}, "cm": {"elf", "base", "runtime"},
-<<<<<<< HEAD
-        "hooks": {"elf", "base", "runtime", "cm"}, "trace": set(), "faults": set(), "check": set(), "gpu": set(),
-=======
-        "netlink": {"elf", "base", "runtime", "cm"}, "hooks": {"elf", "base", "runtime", "cm"}, "trace": set(), "faults": set(), "check": set(),
->>>>>>> 6aec14b1 (Library, hostnicd: rdma of iproute2 sees devices and objects)
+        "netlink": {"elf", "base", "runtime", "cm"}, "hooks": {"elf", "base", "runtime", "cm"}, "trace": set(), "faults": set(),
+        "check": set(), "gpu": set(),
         "calls": {"elf", "trace", "faults", "check"}, "libraries": set(),
         "abi": {"elf", "base", "memory", "driver", "runtime", "cm", "netlink", "hooks", "libraries"}}
 # Headers of abi/ that folders below it may include, and why.
