@@ -176,7 +176,8 @@ TEST_F(ChangingMemory, IsServed) {
   std::thread changer([&] {
     while (!over) {
       std::byte* const page = memory + 4 * kPage + changes % 8 * kPage;
-      mmap(page, kPage, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
+      static_cast<void>(mmap(page, kPage, PROT_READ | PROT_WRITE,
+                             MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0));
       changes++;
     }
   });

@@ -65,8 +65,8 @@ TEST_F(UntoldEnd, ReadsAreRefusedAfterATransferFoundNothing) {
 TEST_F(UntoldEnd, MemoryThatComesBackIsThere) {
   munmap(reinterpret_cast<void*>(va_), kPage);
   EXPECT_EQ(read_page(0), MemoryAccess::kNotNow);
-  mmap(reinterpret_cast<void*>(va_), kPage, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1,
-       0);
+  static_cast<void>(mmap(reinterpret_cast<void*>(va_), kPage, PROT_READ,
+                         MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0));
   EXPECT_EQ(look(), MemoryAccess::kDone);
   EXPECT_EQ(region_.fault_since_ns, 0u);
 }
