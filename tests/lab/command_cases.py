@@ -215,7 +215,8 @@ def sysfs_cases(maker):
     yield Case("sysfs is read in every way", maker.lab([], [
         "sh", "-c", transfer(maker.next_port()) + quoted + " && cd /sys/class/infiniband && /bin/pwd && "
         "find . -name rate && ls /dev/infiniband"]), 60, True, no_trouble_and(
-            r"[1-9]\d* packets\n/sys/class/infiniband\n(\./hnic\d/ports/1/rate\n){2}rdma_cm\nuverbs_hnic0\nuverbs_hnic1\n"))
+            r"[1-9]\d* packets\n/sys/class/infiniband\n(\./hnic\d/ports/1/rate\n){2}rdma_cm\nuverbs0\nuverbs1\nuverbs_hnic0\n"
+            r"uverbs_hnic1\n"))
     yield Case("ibstat, ibstatus", maker.lab([], ["sh", "-c", "ibstat && ibstatus"]), 60, True, no_trouble_and(
         r"CA 'hnic0'(.|\n)*State: Active(.|\n)*Link layer: Ethernet(.|\n)*CA 'hnic1'(.|\n)*"
         r"Infiniband device 'hnic0' port 1 status:(.|\n)*4: ACTIVE(.|\n)*'hnic1'"),

@@ -91,7 +91,11 @@ TEST(AbiLibrary, ShowsOnlyVerbsAndHooks) {
                                        "dup2",       "dup3",           "chdir",
                                        "getcwd",     "__getcwd_chk",   "get_current_dir_name",
                                        "glob",       "glob64",         "close",
-                                       "closefrom",  "close_range"};
+                                       "closefrom",  "close_range",    "socket",
+                                       "bind",       "getsockname",    "setsockopt",
+                                       "send",       "sendto",         "sendmsg",
+                                       "recv",       "recvfrom",       "recvmsg",
+                                       "__recv_chk", "__recvfrom_chk"};
   std::set<std::string> seen;
   // The memory half has hooks of its own (munmap, mmap, ...).
   const std::set<std::string> memory_hooks = {
