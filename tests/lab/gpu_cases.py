@@ -3,7 +3,7 @@
 and refusals of --gpu."""
 
 from command_cases import output_has
-from harness import Case, no_trouble
+from harness import Case, may_leak, no_trouble, quoted
 
 WAYS = {"dmabuf": "dma-buf", "peer": "its address"}
 
@@ -31,12 +31,13 @@ def gpu_cases(maker):
     yield case("the processor may touch it", "2,loads", "touch", "dmabuf", r"gpu-memory: touched")
     yield case("data and bandwidth where the processor may touch it", "2,loads", "data", "peer", r"gpu-memory: data ok")
     hostnic = maker.build / "hostnic"
-    refused = f"{hostnic} lab -q --gpu 2,nopeer -- {program} touch peer; test $? -eq 1"
+    fails = " ".join(quoted(may_leak([program])))
+    refused = f"{hostnic} lab -q --gpu 2,nopeer -- {fails} touch peer; test $? -eq 1"
     yield Case("GPU memory: none of a peer's", ["sh", "-c", refused], 60, False, output_has(r"ibv_reg_mr \(errno: Bad address\)"))
     yield Case("GPU memory: run --gpu", maker.lab([], [hostnic, "run", "--gpu", "2", "--", program, "data", "dmabuf"]), 60, False,
                says(r"gpu-memory: data ok\n(.*\n)*.*memory only: a stand-in for 2 GPU"))
     yield Case("GPU memory: as many GPUs as are wanted",
-               ["sh", "-c", f"{hostnic} lab -q --gpu 1 -- {program} data dmabuf; test $? -eq 1"], 60, False,
+               ["sh", "-c", f"{hostnic} lab -q --gpu 1 -- {fails} data dmabuf; test $? -eq 1"], 60, False,
                output_has(r"cuDeviceGet: CUDA error 101"))
     yield Case("GPU memory: words that --gpu has not", ["sh", "-c", f"{hostnic} lab --gpu fast -- true; test $? -eq 2"], 30, False,
                output_has(r'"fast": use 1 to 16 GPUs'))

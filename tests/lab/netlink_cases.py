@@ -11,6 +11,7 @@ CHECKS = HERE / "netlink_checks.py"
 # A server and a client that have sent and keep their queue pairs; then the check. $h is hostnic.
 WHILE_CONNECTED = """h={hostnic}
 {first} -- {program} & server=$!
+for i in $(seq 300); do {first} -- ss -Hltn sport = :{port} | grep -q . && break; sleep 0.1; done
 {second} -- {program} {address} & client=$!
 trap 'kill $server $client 2>/dev/null; wait' EXIT
 for i in $(seq 300); do
@@ -28,8 +29,9 @@ def netlink_cases(maker):
     cm = "rping -a {address} -P -v -C 100000000 -s"
 
     def case(title, lab, places, what, quick=False):
+        port = maker.next_port()
         script = WHILE_CONNECTED.format(
-            hostnic=hostnic, program=program.format(port=maker.next_port()), check=f"{check} {what} $h", **places)
+            hostnic=hostnic, program=program.format(port=port), port=port, check=f"{check} {what} $h", **places)
         return Case(f"rdma: {title}", [hostnic, "lab", *lab, "--", "bash", "-c", script], 90, quick, output_has(ENDED),
                     skip=missing)
 

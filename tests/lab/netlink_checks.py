@@ -18,11 +18,15 @@ import subprocess
 import sys
 from pathlib import Path
 
+from harness import may_leak
+
 NETLINK_RDMA = 20
 
 
 def run(*command, status=0):
-    done = subprocess.run(list(map(str, command)), capture_output=True, text=True, check=False)
+    # `rdma` leaves without freeing what it has.
+    command = may_leak(list(map(str, command)))
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == status, f"{command}: {done.returncode}: {done.stdout}{done.stderr}"
     return done.stdout
 

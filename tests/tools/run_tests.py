@@ -280,7 +280,7 @@ class Runner:
         tests = [Path(command[0]).relative_to(SANITIZE_BUILD)
                  for _, suites, command, _ in gtest_programs(SANITIZE_BUILD)
                  if not {*OTHER_SUITES, "integration"}.intersection(suites)]
-        return self.build_in("sanitize", SANITIZE_BUILD, [*PROGRAMS, *tests])
+        return self.build_in("sanitize", SANITIZE_BUILD, [*PROGRAMS, "gpu", *tests])
 
     def sanitize(self):
         built = False
