@@ -5,13 +5,13 @@ import shutil
 import sys
 
 from command_cases import output_has
-from harness import HERE, Case
+from harness import HERE, Case, may_leak, quoted
 
 CHECKS = HERE / "netlink_checks.py"
 # A server and a client that have sent and keep their queue pairs; then the check. $h is hostnic.
 WHILE_CONNECTED = """h={hostnic}
 {first} -- {program} & server=$!
-for i in $(seq 300); do {first} -- ss -Hltn sport = :{port} | grep -q . && break; sleep 0.1; done
+for i in $(seq 300); do {first} -- {listens} | grep -q . && break; sleep 0.1; done
 {second} -- {program} {address} & client=$!
 trap 'kill $server $client 2>/dev/null; wait' EXIT
 for i in $(seq 300); do
@@ -31,7 +31,8 @@ def netlink_cases(maker):
     def case(title, lab, places, what, quick=False):
         port = maker.next_port()
         script = WHILE_CONNECTED.format(
-            hostnic=hostnic, program=program.format(port=port), port=port, check=f"{check} {what} $h", **places)
+            hostnic=hostnic, program=program.format(port=port),
+            listens=" ".join(quoted(may_leak(["ss", "-Hltn", "sport", "=", f":{port}"]))), check=f"{check} {what} $h", **places)
         return Case(f"rdma: {title}", [hostnic, "lab", *lab, "--", "bash", "-c", script], 90, quick, output_has(ENDED),
                     skip=missing)
 
