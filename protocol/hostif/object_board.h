@@ -14,7 +14,7 @@ namespace hostnic {
 
 enum class ObjectKind : uint32_t { kNone, kPd, kCq, kSrq };
 
-// Of each context so many objects are shown, those that came first.
+// The board shows so many objects of a context, those that came first.
 inline constexpr uint32_t kBoardEntries = 4096;
 
 // What a line of the board says.

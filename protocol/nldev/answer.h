@@ -12,7 +12,7 @@
 
 namespace hostnic::nldev {
 
-// Who asks, and what he has set on his socket.
+// The program that asks, and what it has set on its socket.
 struct Asker {
   uint32_t port_id = 0;
   bool short_acks = false;      // NETLINK_CAP_ACK: an error does not repeat its request

@@ -62,7 +62,8 @@ struct MrObject : ibv_mr, ObjectBase {
   runtime::MemoryRegistration registration;
   uint64_t iova = 0;        // [registry] as asked for, for ibv_rereg_mr
   unsigned int access = 0;  // [registry]
-  // Of a dma-buf, or of a GPU's memory, which the program has not mapped so that it could be read.
+  // The view is of a dma-buf, or of a GPU's memory, which the program has not mapped so that it
+  // could be read.
   memory::FileView view;
 };
 

@@ -239,7 +239,7 @@ HOSTNIC_GPU_CALL Status hipDeviceGetName(char* name, int bytes, int device) {
 HOSTNIC_GPU_CALL Status hipGetDevicePropertiesR0600(DeviceFacts* facts, int device) {
   return describe_device(facts, device);
 }
-// Of a pointer that is not HIP's it says so, as ROCm 6.
+// A pointer that is not HIP's is called unregistered, as by ROCm 6.
 HOSTNIC_GPU_CALL Status hipPointerGetAttributes(void* out, const void* asked) {
   struct Facts {
     PointerFacts first;

@@ -62,7 +62,8 @@ struct CmIdView {
   std::string nic;  // empty: it is not bound to one
   bool datagram = false;
   std::string source, destination, state;  // destination: empty: none
-  // The same as numbers, for programs: rdma_cm's port space and, as the kernel has it, its state.
+  // Programs are told in numbers: both ends, rdma_cm's port space and, as the kernel has it, the
+  // state.
   std::pair<Gid, uint16_t> source_end{}, destination_end{};
   uint16_t port_space = 0;
   uint8_t kernel_state = 0;

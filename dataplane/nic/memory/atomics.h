@@ -23,9 +23,10 @@ AtomicResult execute_atomic_on(MemoryRegionEntry& region, uint64_t iova,
                                const AtomicOperation& operation, const TransferUser& user,
                                uint64_t& before);
 
-// The same in two steps, between which the word may change, on mapped memory only, for a NIC whose
-// `ordering` is adversarial: the first sets `before`, and the second leaves there what the atomic
-// makes of that. kBusy: not in this memory, or not now, and nothing has happened.
+// Both together execute an atomic in two steps, between which the word may change, on mapped memory
+// only, for a NIC whose `ordering` is adversarial: the first sets `before`, and the second leaves
+// there what the atomic makes of that. kBusy: not in this memory, or not now, and nothing has
+// happened.
 AtomicResult load_atomic_on(const MemoryRegionEntry& region, uint64_t iova, uint64_t& before);
 AtomicResult store_atomic_on(const MemoryRegionEntry& region, uint64_t iova,
                              const AtomicOperation& operation, uint64_t before);

@@ -179,8 +179,7 @@ struct alignas(kCacheLineBytes) QpContext {
   bool congestion_seen = false;  // the network (ECN) marked packets since the last ACK
   bool comm_established = false;
   bool takes_receives = false;  // a SEND or WRITE_IMM has been seen since RESET
-  // 1: the expected packet is acknowledged, and `unseen_write` says when it is placed.
-  uint8_t unseen = 0;
+  bool unseen = false;  // the expected packet is acknowledged, and waits as `unseen_write` says
   bool fatal = false;  // a NAK that ends the connection was sent; repeated for anything at or after
                        // the expected PSN
   uint32_t recv_next_sn = 0;  // receive SN that completes next

@@ -34,7 +34,7 @@ constexpr unsigned kAccess = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE |
 
 // All of these end the program with a line if they fail.
 End open_end(const char* device);
-// Of memory that a part of an allocation is, or all of it.
+// Registers a part of an allocation, or all of it.
 ibv_mr* register_part(const Cuda& cuda, const End& end, Way way, CuAddress address, size_t bytes);
 Memory allocate(const Cuda& cuda, const End& end, Way way, size_t bytes);
 void connect(End& near, End& far);

@@ -133,7 +133,7 @@ TEST_F(MemoryWatch, GrownMemoryIsOneAreaAfterwards) {
       << std::strerror(errno);
 }
 
-// Of a watched area a part migrates: what is beside that is one area with it when nobody has
+// A part of a watched area migrates: what is beside it is one area with it when nobody has
 // registered it any more, and the area grows.
 TEST_F(MemoryWatch, WhatLiesBesideMigratedMemoryIsOneAreaAfterwards) {
   Buffer buffer(4 * kPage);

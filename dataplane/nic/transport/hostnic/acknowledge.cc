@@ -118,7 +118,7 @@ void Acknowledger::send_ack(QpContext& qp, AckBundleBuilder& bundle) {
   fill_sack(qp, kind, p.sack);
   if (about_old_read) p.sack.nak_sn = qp.old_read_psn.value();
   std::array<uint64_t, kBitmapWords> words;
-  if (unlikely(qp.unseen != 0)) {
+  if (unlikely(qp.unseen)) {
     // The packet that is not placed yet counts. What has come behind it is said with the next ACK.
     p.psn = p.sack.base += 1;
   } else if (!whole_messages) {

@@ -101,7 +101,7 @@ void Responder::receive(QpContext& qp, const wire::Packet& p, rte_mbuf* packet) 
 // Executes any expected request but a WRITE that place_write() takes. Returns false if its PSN
 // stays the expected one.
 bool Responder::execute_expected(QpContext& qp, const wire::Packet& p, rte_mbuf* packet) {
-  if (unlikely(refuses_on_purpose(qp, p))) {
+  if (unlikely(settings_.adversary_seed != 0) && refuses_on_purpose(qp, p)) {
     refuse(qp, p, {.kind = Outcome::kNoReceive});
     return false;
   }
@@ -358,7 +358,7 @@ void Responder::advance(QpContext& qp) {
   ReceiveSpace& space = qp.requests;
   uint32_t budget = kAdvanceBudget;
   while (space.window.expected_received() && !qp.fatal) {
-    if (unlikely(qp.unseen != 0)) {
+    if (unlikely(qp.unseen)) {
       if (now_ < qp.unseen_write.until_ns || !show_unseen(qp, /*or_forget=*/false)) break;
       continue;
     }

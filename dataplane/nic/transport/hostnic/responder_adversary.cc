@@ -23,7 +23,7 @@ constexpr uint32_t kDeniedOneIn = 8, kUnseenOneIn = 4, kSplitOneIn = 4;
 // drawn.
 TimeNs Responder::draw(AdversaryDraw about, const QpContext& qp, const wire::Packet& p,
                        uint32_t one_in, TimeNs most_ns) const {
-  if (likely(settings_.adversary_seed == 0) || p.attempt != 0) return 0;
+  if (p.attempt != 0) return 0;
   const uint64_t name = uint64_t{qp.qpn} << 24 | p.psn.value();
   return impair::draw(settings_.adversary_seed, about, name, one_in, most_ns);
 }
@@ -55,7 +55,7 @@ bool Responder::acknowledge_unseen(QpContext& qp, const wire::Packet& p, rte_mbu
   const bool filled_hole = qp.requests.window.has_hole();
   if (!reorder_.enter(qp.requests, p.psn, packet)) return false;
   range.region->mbufs_out.fetch_add(1, std::memory_order_relaxed);
-  qp.unseen = 1;
+  qp.unseen = true;
   qp.unseen_write = {range.region, range.iova, now_ + wait_ns};
   qp.requests.window.set(p.psn);
   if (!p.more) ++qp.msn;
@@ -77,7 +77,7 @@ bool Responder::show_unseen(QpContext& qp, bool or_forget) {
                                                      {.psn = psn}, payload_of(packet, p));
   if (placed == PlaceResult::kNotNow && !or_forget) return false;
   write.region->mbufs_out.fetch_sub(1, std::memory_order_release);
-  qp.unseen = 0;
+  qp.unseen = false;
   qp.unseen_write = {};
   reorder_.release_slot(space, psn);
   rte_pktmbuf_free(packet);
@@ -105,12 +105,12 @@ bool Responder::put_off_atomic(QpContext& qp, const wire::Packet& p) {
 }
 
 void Responder::settle(QpContext& qp) {
-  if (unlikely(qp.unseen != 0)) show_unseen(qp, /*or_forget=*/true);
+  if (unlikely(qp.unseen)) show_unseen(qp, /*or_forget=*/true);
   executor_.end_split_atomic(qp);
 }
 
 TimeNs Responder::put_off_until_ns(const QpContext& qp) const {
-  if (qp.unseen != 0) return qp.unseen_write.until_ns;
+  if (qp.unseen) return qp.unseen_write.until_ns;
   const SplitAtomic* const begun = executor_.split_atomic_of(qp);
   return begun == nullptr ? UINT64_MAX : begun->until_ns;
 }
