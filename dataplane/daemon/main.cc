@@ -161,6 +161,9 @@ Expected<std::vector<ControlListener>, std::string> listen(DaemonPlan& plan,
   return listeners;
 }
 
+// Places in registered memory are counted in these, and what is mapped elsewhere as well.
+constexpr long kPageBytes = 4096;
+
 // This variable tells a hostnicd that has executed itself anew to begin without huge pages.
 constexpr const char* kWithoutHugePages = "HOSTNIC_WITHOUT_HUGE_PAGES";
 
@@ -191,6 +194,11 @@ int run(const std::vector<std::string>& arguments) {
   if (plan->ready_fd >= 0 && fcntl(plan->ready_fd, F_GETFD) < 0) {
     log_line("--ready-fd {}: {}", plan->ready_fd, strerror(errno));
     return 2;
+  }
+  if (const long page_bytes = sysconf(_SC_PAGESIZE); page_bytes != kPageBytes) {
+    return fail(fmt::format(
+        "this kernel has pages of {} bytes: hostnic knows pages of {} only. Boot a kernel that has",
+        page_bytes, kPageBytes));
   }
   auto commands = read_commands(plan->commands_file);
   if (!commands) return fail(commands.error());

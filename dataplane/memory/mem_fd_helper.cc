@@ -13,6 +13,8 @@
 #include <system_error>
 #include <thread>
 
+#include "protocol/spin_pause.h"
+
 namespace hostnic {
 namespace {
 
@@ -260,7 +262,7 @@ bool MemFdHelper::State::wait_for(const RequestSlot& slot) {
   while (!(done = slot.state.load(std::memory_order_acquire) == kDone) && waited < most) {
     // The thread may be waiting for this very processor.
     if (waited < kAloneNs)
-      __builtin_ia32_pause();
+      spin_pause();
     else
       sched_yield();
     waited = now_ns() - begin;

@@ -10,6 +10,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "protocol/spin_pause.h"
 #include "protocol/types.h"
 
 namespace hostnic {
@@ -35,7 +36,7 @@ class WordLock {
     // another).
     for (uint32_t tries = 0; flag_.test_and_set(std::memory_order_acquire); ++tries) {
       if (tries == kPatience) return;
-      __builtin_ia32_pause();
+      spin_pause();
     }
     held_ = true;
   }

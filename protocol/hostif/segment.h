@@ -97,7 +97,8 @@ struct MemoryGate {
   // The NIC's: begins a transfer, which leave() ends. Returns whether it may be made.
   bool enter() {
     in_transfer.fetch_add(1, std::memory_order_seq_cst);
-    const bool open = closed.load(std::memory_order_acquire) == 0;
+    // Sequentially consistent as the addition is: it must not be made before that can be seen.
+    const bool open = closed.load(std::memory_order_seq_cst) == 0;
     const uint32_t wants = open ? 0 : 1;
     if (wanted.load(std::memory_order_relaxed) != wants)
       wanted.store(wants, std::memory_order_release);

@@ -6,8 +6,12 @@ import os
 import re
 import shutil
 import subprocess
+import sys
 import tempfile
 from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))
+from kernel_files import Archive, with_dependencies  # noqa: E402
 
 PACKAGE = "linux-image-amd64"
 PLACE = "HOSTNIC_PMD_KERNEL"
@@ -17,7 +21,6 @@ BUSYBOX = Path("/bin/busybox")
 FIRST_MODULES = ("virtio_pci", "9pnet_virtio", "9p")
 MODULES = ("uio_pci_generic", "vfio_iommu_type1", "vfio-pci")
 TAG = "root"
-DIRECTORY_MODE, PROGRAM_MODE, FILE_MODE = 0o40755, 0o100755, 0o100644
 
 
 def place():
@@ -42,61 +45,26 @@ def missing():
     return None
 
 
-def with_dependencies(tree, names):
-    """The files of modules, each behind those that it needs; what is built in has none."""
-    files = {path.stem.replace("-", "_"): path for path in tree.rglob("*.ko")}
-    ordered = []
-
-    def add(name):
-        path = files.get(name.replace("-", "_"))
-        if path is None or path in ordered:
-            return
-        needed = re.search(rb"\0depends=([^\0]*)\0", path.read_bytes())
-        for other in needed.group(1).decode().split(",") if needed else []:
-            add(other)
-        ordered.append(path)
-
-    for name in names:
-        add(name)
-    return ordered
-
-
 def modules():
     """The files of those to be loaded in the guest, in their order."""
     return with_dependencies(place() / "modules", MODULES)
 
 
-class Archive:
-    """A file tree as kernels unpack it (cpio, newc)."""
-
-    def __init__(self):
-        self.bytes, self.count = bytearray(), 0
-
-    def add(self, name, mode, data=b""):
-        self.count += 1
-        path = name.encode() + b"\0"
-        fields = (self.count, mode, 0, 0, 1, 0, len(data), 0, 0, 0, 0, len(path), 0)
-        self.bytes += b"070701" + b"".join(b"%08X" % field for field in fields) + path
-        for part in (b"", data):
-            self.bytes += part + b"\0" * (-(len(self.bytes) + len(part)) % 4)
-
-
 def write_first_tree(to, modules_directory):
     archive = Archive()
     for directory in ("bin", "modules", "proc", "root"):
-        archive.add(directory, DIRECTORY_MODE)
-    archive.add("bin/busybox", PROGRAM_MODE, BUSYBOX.read_bytes())
+        archive.add(directory, Archive.DIRECTORY_MODE)
+    archive.add("bin/busybox", Archive.PROGRAM_MODE, BUSYBOX.read_bytes())
     lines = ["#!/bin/busybox sh", "b=/bin/busybox"]
     for path in with_dependencies(modules_directory, FIRST_MODULES):
-        archive.add(f"modules/{path.name}", FILE_MODE, path.read_bytes())
+        archive.add(f"modules/{path.name}", Archive.FILE_MODE, path.read_bytes())
         lines.append(f"$b insmod /modules/{path.name}")
     lines += [f"$b mount -t 9p -o trans=virtio,version=9p2000.L,msize=512000,cache=loose,ro {TAG} /root",
               "$b mount -t proc proc /proc",
               "for word in $($b cat /proc/cmdline); do case $word in first=*) first=${word#first=};; esac; done",
               "$b umount /proc", "exec $b switch_root /root $first"]
-    archive.add("init", PROGRAM_MODE, "\n".join(lines).encode() + b"\n")
-    archive.add("TRAILER!!!", 0)
-    to.write_bytes(archive.bytes)
+    archive.add("init", Archive.PROGRAM_MODE, "\n".join(lines).encode() + b"\n")
+    to.write_bytes(archive.end())
 
 
 def package_name():

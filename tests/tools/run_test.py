@@ -12,7 +12,7 @@ from pathlib import Path
 
 TOP = Path(__file__).resolve().parents[2]
 ALONE = ["setup", "build", "package", "bundle", "format", "clean"]
-WITH_OPTIONS = ["demo", "test", "bench", "soak", "interop", "pmd", "lint"]
+WITH_OPTIONS = ["demo", "test", "bench", "soak", "interop", "pmd", "arm64", "lint"]
 # What it needs to say something.
 CALLED = ["bash", "awk", "cat", "dirname", "readlink", "python3", "env", "rm"]
 

@@ -2,7 +2,6 @@
 #include "verbs-shim/elf/imports.h"
 
 #include <dlfcn.h>
-#include <elf.h>
 #include <link.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
@@ -17,11 +16,8 @@
 #include <unordered_map>
 #include <vector>
 
+#include "verbs-shim/elf/machine.h"
 #include "verbs-shim/elf/symbols.h"
-
-#ifndef __x86_64__
-#error "imports.cc knows the relocations of x86-64 only: add this machine's"
-#endif
 
 namespace hostnic::elf {
 namespace {
@@ -161,8 +157,7 @@ class Library {
 
   void lead(const Replacements& known, const ElfW(Rela) & entry) {
     const auto type = ELF64_R_TYPE(entry.r_info);
-    if (type != R_X86_64_JUMP_SLOT && type != R_X86_64_GLOB_DAT &&
-        (type != R_X86_64_64 || entry.r_addend != 0))
+    if (type != kJumpSlot && type != kGlobalData && (type != kAddress || entry.r_addend != 0))
       return;
     const ElfW(Sym)& symbol = symbols_[ELF64_R_SYM(entry.r_info)];
     // What a library defines itself it means.
@@ -171,7 +166,7 @@ class Library {
     if (found == known.by_name.end()) return;
     const uintptr_t at = base_ + entry.r_offset;
     const uintptr_t now = *reinterpret_cast<const uintptr_t*>(at);
-    const bool is_unbound = type == R_X86_64_JUMP_SLOT && !is_libc_ && extent_.has(now);
+    const bool is_unbound = type == kJumpSlot && !is_libc_ && extent_.has(now);
     if (!(is_unbound ? found->second.is_libcs_by_default : known.is_libcs(now))) return;
     if (read_only_.has(at) && !is_opened_ && !(is_opened_ = protect(PROT_READ | PROT_WRITE)))
       return;

@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "verbs-shim/elf/library_file.h"
 
-#include <elf.h>
-
 #include <cctype>
 #include <cstring>
 
+#include "verbs-shim/elf/machine.h"
 #include "verbs-shim/elf/mapped_file.h"
 #include "verbs-shim/elf/symbols.h"
 
@@ -57,7 +56,7 @@ class Headers {
   explicit Headers(const MappedFile& file) : file_(file) {
     file.read(0, header_);
     valid_ = memcmp(header_.e_ident, ELFMAG, SELFMAG) == 0 &&
-             header_.e_ident[EI_CLASS] == ELFCLASS64 && header_.e_machine == EM_X86_64 &&
+             header_.e_ident[EI_CLASS] == ELFCLASS64 && header_.e_machine == kMachine &&
              header_.e_phentsize == sizeof(Elf64_Phdr);
   }
   bool valid() const { return valid_; }

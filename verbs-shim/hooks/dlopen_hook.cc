@@ -14,10 +14,6 @@
 #include "verbs-shim/elf/library_file.h"
 #include "verbs-shim/elf/symbols.h"
 
-#ifndef __x86_64__
-#error "dlopen_hook.cc has the entry sequence of x86-64 only: add this machine's"
-#endif
-
 namespace {
 
 using Dlopen = void* (*)(const char*, int);
@@ -64,6 +60,7 @@ extern "C" [[gnu::visibility("hidden"), gnu::used]] int hostnic_dlopen_flags(con
 
 // The entry is in assembly, because the real function looks at its return address to know whose run
 // path and namespace count: it has to be jumped to with the program's frame in place.
+#if defined(__x86_64__)
 __asm__(R"(
         .text
         .globl  dlopen
@@ -86,3 +83,34 @@ dlopen:
         .cfi_endproc
         .size   dlopen, .-dlopen
 )");
+#elif defined(__aarch64__)
+// hint 34: bti c, which older processors pass over.
+__asm__(R"(
+        .text
+        .globl  dlopen
+        .type   dlopen, @function
+dlopen:
+        .cfi_startproc
+        hint    34
+        stp     x29, x30, [sp, -32]!
+        .cfi_adjust_cfa_offset 32
+        .cfi_rel_offset x29, 0
+        .cfi_rel_offset x30, 8
+        str     x0, [sp, 16]
+        mov     x2, x30
+        bl      hostnic_dlopen_flags
+        mov     w1, w0
+        ldr     x0, [sp, 16]
+        ldp     x29, x30, [sp], 32
+        .cfi_adjust_cfa_offset -32
+        .cfi_restore x29
+        .cfi_restore x30
+        adrp    x16, hostnic_next_dlopen
+        ldr     x16, [x16, :lo12:hostnic_next_dlopen]
+        br      x16
+        .cfi_endproc
+        .size   dlopen, .-dlopen
+)");
+#else
+#error "dlopen_hook.cc has the entry sequences of x86-64 and aarch64: add this machine's"
+#endif

@@ -13,10 +13,6 @@
 #include "verbs-shim/elf/imports.h"
 #include "verbs-shim/elf/symbols.h"
 
-#ifndef __x86_64__
-#error "dlsym_hook.cc has the entry sequence of x86-64 only: add this machine's"
-#endif
-
 namespace {
 
 using hostnic::elf::libc_symbol;
@@ -135,6 +131,7 @@ extern "C" [[gnu::visibility("hidden"), gnu::used]] void* hostnic_dlvsym_answer(
 // The entries are in assembly, because the real functions look at their return address to know
 // whose "next" RTLD_NEXT means: they have to be jumped to with the program's frame in place, at
 // every optimisation level.
+#if defined(__x86_64__)
 __asm__(R"(
         .text
         .globl  dlsym
@@ -187,3 +184,64 @@ dlvsym:
         .cfi_endproc
         .size   dlvsym, .-dlvsym
 )");
+#elif defined(__aarch64__)
+// hint 34: bti c, which older processors pass over.
+__asm__(R"(
+        .text
+        .globl  dlsym
+        .type   dlsym, @function
+dlsym:
+        .cfi_startproc
+        hint    34
+        stp     x29, x30, [sp, -48]!
+        .cfi_adjust_cfa_offset 48
+        .cfi_rel_offset x29, 0
+        .cfi_rel_offset x30, 8
+        stp     x0, x1, [sp, 16]
+        bl      hostnic_dlsym_answer
+        mov     x16, x0
+        ldp     x0, x1, [sp, 16]
+        ldp     x29, x30, [sp], 48
+        .cfi_adjust_cfa_offset -48
+        .cfi_restore x29
+        .cfi_restore x30
+        cbnz    x16, 1f
+        adrp    x16, hostnic_real_dlsym
+        ldr     x16, [x16, :lo12:hostnic_real_dlsym]
+        br      x16
+1:      mov     x0, x16
+        ret
+        .cfi_endproc
+        .size   dlsym, .-dlsym
+
+        .globl  dlvsym
+        .type   dlvsym, @function
+dlvsym:
+        .cfi_startproc
+        hint    34
+        stp     x29, x30, [sp, -48]!
+        .cfi_adjust_cfa_offset 48
+        .cfi_rel_offset x29, 0
+        .cfi_rel_offset x30, 8
+        stp     x0, x1, [sp, 16]
+        str     x2, [sp, 32]
+        bl      hostnic_dlvsym_answer
+        mov     x16, x0
+        ldp     x0, x1, [sp, 16]
+        ldr     x2, [sp, 32]
+        ldp     x29, x30, [sp], 48
+        .cfi_adjust_cfa_offset -48
+        .cfi_restore x29
+        .cfi_restore x30
+        cbnz    x16, 1f
+        adrp    x16, hostnic_real_dlvsym
+        ldr     x16, [x16, :lo12:hostnic_real_dlvsym]
+        br      x16
+1:      mov     x0, x16
+        ret
+        .cfi_endproc
+        .size   dlvsym, .-dlvsym
+)");
+#else
+#error "dlsym_hook.cc has the entry sequences of x86-64 and aarch64: add this machine's"
+#endif

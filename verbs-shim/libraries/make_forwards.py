@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
 """Writes what our libibverbs.so.1 or librdmacm.so.1 is made of: assembly with a jump for each function that leads
-elsewhere, and the linker's list of versions.
+elsewhere (forward_entry.h has what a jump consists of), and the linker's list of versions.
 
     make_forwards.py SYMBOLS ASSEMBLY MAP [--ours hostnic-verbs.map]
 
@@ -59,12 +59,7 @@ def assembly_of(entries, defaults):
         else:
             index = len(table) // 2
             to, failure = kind.split()
-            code += [f"        .globl  {symbol}", f"        .type   {symbol}, @function", f"{symbol}:",
-                     "        .cfi_startproc", "        endbr64",
-                     f"        jmp     *hostnic_targets+{8 * index}(%rip)", "        .cfi_endproc",
-                     f"        .size   {symbol}, .-{symbol}", f".Lfirst{index}:", "        .cfi_startproc",
-                     "        endbr64", f"        pushq   ${index}", "        .cfi_adjust_cfa_offset 8",
-                     "        jmp     hostnic_first_call", "        .cfi_endproc"]
+            code.append(f"        forward {symbol}, {index}")
             table += [f".Lname{index}: .string \"{name}\"\n.Lversion{index}: .string \"{version}\"",
                       f"        .quad   .Lname{index}, .Lversion{index}\n"
                       f"        .long   {TO[to]}, {FAILURE[failure]}"]
@@ -72,7 +67,7 @@ def assembly_of(entries, defaults):
         if symbol != name:
             code.append(f"        .symver {symbol}, {name}@{version}")
     return "\n".join([
-        "        .text", *code,
+        "#include \"verbs-shim/libraries/forward_entry.h\"", "        .text", *code,
         "        .section .rodata.str1.1, \"aMS\", @progbits, 1", *table[::2],
         "        .section .data.rel.ro.local, \"aw\"", "        .balign 8", "        .globl  hostnic_forwards",
         "        .hidden hostnic_forwards", "hostnic_forwards:", *table[1::2],

@@ -5,7 +5,8 @@
 //
 // Pairs of units are moved by 16-byte instructions at 16-byte aligned addresses, and long runs by
 // 32-byte ones where the processor has AVX2. x86 processors with AVX access such an address in one
-// piece, or in pieces of 16 bytes; on others the halves, which is all the rule asks for, are whole.
+// piece, or in pieces of 16 bytes; on others, and on those of arm64 (Arm ARM, B2.2.1), the halves,
+// which is all the rule asks for, are whole.
 #pragma once
 
 #include <algorithm>
@@ -19,7 +20,7 @@ namespace hostnic {
 namespace copy_detail {
 
 using Unit = uint64_t __attribute__((may_alias));
-#if defined(__x86_64__)
+#if defined(__x86_64__) || defined(__aarch64__)
 using Wide = long long __attribute__((vector_size(16), may_alias));
 #else
 using Wide = Unit;
