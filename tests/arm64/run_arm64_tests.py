@@ -27,12 +27,17 @@ MEMORY_MIB = 3000
 # What these tests look at is not there: plug-ins and captures that are compiled for this machine.
 NOT_HERE = {"unit-abi-by-path", "unit-abi-library"}
 EMULATOR = ("qemu-aarch64-static", "-L")
-BETWEEN = 'hostnic run --device hnic0 -- {0} & hostnic run --device hnic1 -- {1} && wait $!'
+
+
+def between(server, client, port, ends=("hostnic run --device hnic0 --", "hostnic run --device hnic1 --"), where=""):
+    """For a shell: the client begins when the server listens, however long that takes there."""
+    listens = f"{where} ss -Hltn | grep -q ':{port} '"
+    return f"{ends[0]} {server} & until {listens}; do sleep 0.2; done; {ends[1]} {client} && wait $!"
 
 
 def perftest(words, port):
     words = f"{words} -F -p {port}"
-    return BETWEEN.format(words, f"sh -c 'sleep 1; exec {words} 127.0.0.1'")
+    return between(words, f"{words} 127.0.0.1", port)
 
 
 def lab_cases():
@@ -45,17 +50,16 @@ def lab_cases():
     for wire, options in wires:
         for number, row in enumerate(rows):
             if options == "--hosts 2":
-                one, two = f"{row} -F", f"sh -c 'sleep 1; exec {row} -F host1'"
-                body = f"hostnic on 1 -- {one} & hostnic on 2 -- {two} && wait $!"
+                body = between(f"{row} -F", f"{row} -F host1", 18515, ("hostnic on 1 --", "hostnic on 2 --"),
+                               "hostnic on 1 --")
             else:
                 body = perftest(row, 17000 + number)
             cases.append((f"{row} [{wire}]", f"hostnic lab {options} -- sh -c {shlex.quote(body)}"))
-    listens = f"hostnic run --device hnic0 -- $BUILD/{verify} --messages 300 --listen 17100"
-    connects = f"hostnic run --device hnic1 -- $BUILD/{verify} --messages 300 --connect 127.0.0.1:17100"
-    body = f'{listens} & sleep 1; {connects} && wait $!'
+    words = f"$BUILD/{verify} --rounds 3 --max-bytes 64k --timeout-seconds 200"
+    body = between(f"{words} --listen 17100", f"{words} --connect 127.0.0.1:17100", 17100)
     for wire, options in wires[:2]:
-        cases.append((f"hostnic-verify [{wire}]", f'hostnic lab {options} -- sh -c "{body}"'))
-    as_nobody = "setpriv --reuid nobody --regid nogroup --clear-groups"
+        cases.append((f"hostnic-verify [{wire}]", f"hostnic lab {options} -- sh -c {shlex.quote(body)}"))
+    as_nobody = "setpriv --reuid 65534 --regid 65534 --clear-groups"
     body = shlex.quote(perftest("ib_write_bw -s 65536 -n 100", 17200))
     cases.append(("ib_write_bw as an ordinary user",
                   f"{as_nobody} env XDG_RUNTIME_DIR=/tmp/nobody hostnic lab -- sh -c {body}"))
@@ -77,7 +81,7 @@ def guest_script(build, options):
     lines = [f"echo {shlex.quote(BEGINS)}", f"cd {shlex.quote(str(REPOSITORY))}",
              f"export BUILD={shlex.quote(str(build))} HOME=/run TMPDIR=/tmp XDG_RUNTIME_DIR=/run/user TERM=dumb "
              "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
-             "mkdir /tmp/nobody /run/bin; chown nobody:nogroup /tmp/nobody; chmod 755 /run /run/bin",
+             "mkdir /tmp/nobody /run/bin; chown 65534:65534 /tmp/nobody; chmod 755 /run /run/bin",
              "for program in hostnic hostnicd; do ln -s $BUILD/$program /run/bin; done; PATH=$BUILD:$PATH",
              "ip link set lo up; ulimit -l unlimited",
              "one() { local name=$1 start=$SECONDS; shift; "

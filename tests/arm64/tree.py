@@ -21,9 +21,10 @@ PACKAGES = (
     "libc6-dev", "libstdc++-12-dev", "linux-libc-dev", "libdpdk-dev", "libibverbs-dev", "librdmacm-dev", "libfmt-dev",
     "libcli11-dev", "libtomlplusplus-dev", "libncurses-dev", "libedit-dev", "libgtest-dev", "libgmock-dev", "libatomic1",
     # for the guest
-    "bash", "busybox-static", "coreutils", "ibverbs-providers", "ibverbs-utils", "iproute2", "linux-image-arm64",
-    "perftest", "procps", "python3-minimal", "rdmacm-utils", "util-linux")
-FIRST_MODULES = ("virtio_pci", "9pnet_virtio", "9p")
+    "bash", "busybox-static", "coreutils", "dash", "findutils", "grep", "ibverbs-providers", "ibverbs-utils", "iproute2",
+    "linux-image-arm64", "perftest", "procps", "python3-minimal", "rdmacm-utils", "sed", "util-linux")
+# What mounts the tree, and what joins hosts of a lab.
+FIRST_MODULES = ("virtio_pci", "9pnet_virtio", "9p", "bridge", "veth")
 TAG = "root"
 TRIPLET = "aarch64-linux-gnu"
 
@@ -85,7 +86,7 @@ $b mount -t proc proc /proc
 for word in $($b cat /proc/cmdline); do
   case $word in tree=*) tree=${{word#tree=}};; repository=*) repository=${{word#repository=}};; first=*) first=${{word#first=}};; esac
 done
-$b mount -t tmpfs tmpfs /new
+$b mount -t tmpfs -o mode=755 tmpfs /new
 for from in /outside$tree/*; do
   to=/new/${{from##*/}}
   if [ -L $from ]; then $b cp -d $from $to; else $b mkdir $to; $b mount -o bind $from $to; fi
