@@ -50,7 +50,7 @@ def lab_cases():
     for wire, options in wires:
         for number, row in enumerate(rows):
             if options == "--hosts 2":
-                body = between(f"{row} -F", f"{row} -F host1", 18515, ("hostnic on 1 --", "hostnic on 2 --"),
+                body = between(f"{row} -F", f"{row} -F 10.77.0.1", 18515, ("hostnic on 1 --", "hostnic on 2 --"),
                                "hostnic on 1 --")
             else:
                 body = perftest(row, 17000 + number)

@@ -20,7 +20,7 @@ PACKAGES = (
     # for the compiler
     "libc6-dev", "libstdc++-12-dev", "linux-libc-dev", "libdpdk-dev", "libibverbs-dev", "librdmacm-dev", "libfmt-dev",
     "libcli11-dev", "libtomlplusplus-dev", "libncurses-dev", "libedit-dev", "libgtest-dev", "libgmock-dev", "libatomic1",
-    # for the guest
+    # for the guest, which has none of /etc: no names of users or hosts
     "bash", "busybox-static", "coreutils", "dash", "findutils", "grep", "ibverbs-providers", "ibverbs-utils", "iproute2",
     "linux-image-arm64", "perftest", "procps", "python3-minimal", "rdmacm-utils", "sed", "util-linux")
 # What mounts the tree, and what joins hosts of a lab.
