@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* A function's first call comes here with its number pushed, or in w17 (forward_entry.h), asks
+/* A function's first call comes here with its number pushed, or in w17 (forward_entry.inc), asks
    hostnic_find_target() (forward.cc) and goes on there. All registers that hold arguments are kept, but
    for those of floating point, which no function of these libraries has. */
 #if defined(__x86_64__)

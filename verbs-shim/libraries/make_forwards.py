@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
 """Writes what our libibverbs.so.1 or librdmacm.so.1 is made of: assembly with a jump for each function that leads
-elsewhere (forward_entry.h has what a jump consists of), and the linker's list of versions.
+elsewhere (forward_entry.inc has what a jump consists of), and the linker's list of versions.
 
     make_forwards.py SYMBOLS ASSEMBLY MAP [--ours hostnic-verbs.map]
 
@@ -67,7 +67,7 @@ def assembly_of(entries, defaults):
         if symbol != name:
             code.append(f"        .symver {symbol}, {name}@{version}")
     return "\n".join([
-        "#include \"verbs-shim/libraries/forward_entry.h\"", "        .text", *code,
+        "#include \"verbs-shim/libraries/forward_entry.inc\"", "        .text", *code,
         "        .section .rodata.str1.1, \"aMS\", @progbits, 1", *table[::2],
         "        .section .data.rel.ro.local, \"aw\"", "        .balign 8", "        .globl  hostnic_forwards",
         "        .hidden hostnic_forwards", "hostnic_forwards:", *table[1::2],

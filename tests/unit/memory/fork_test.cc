@@ -95,7 +95,8 @@ TEST_F(MemoryFork, RawForkLeavesTheParentIntact) {
   buffer.fill(8);
   Nic::Mr mr;
   ASSERT_TRUE(nic.add(buffer.va(), buffer.size(), mr)) << nic.error;
-  const auto child = static_cast<pid_t>(syscall(SYS_clone, SIGCHLD, nullptr, nullptr, nullptr, nullptr));
+  const auto child =
+      static_cast<pid_t>(syscall(SYS_clone, SIGCHLD, nullptr, nullptr, nullptr, nullptr));
   if (child == 0) {
     signal(SIGSEGV, SIG_DFL);
     *reinterpret_cast<volatile char*>(buffer.data() + kPage) = 1;
@@ -116,8 +117,9 @@ TEST_F(MemoryFork, ForkWithoutHandlersHasItsCopy) {
   buffer.fill(4);
   Nic::Mr mr;
   ASSERT_TRUE(nic.add(buffer.va(), kMiB, mr)) << nic.error;
-  const pid_t child = memory::MemoryRegistrar::fork_without_handlers(
-      [] { return static_cast<pid_t>(syscall(SYS_clone, SIGCHLD, nullptr, nullptr, nullptr, nullptr)); });
+  const pid_t child = memory::MemoryRegistrar::fork_without_handlers([] {
+    return static_cast<pid_t>(syscall(SYS_clone, SIGCHLD, nullptr, nullptr, nullptr, nullptr));
+  });
   if (child == 0) {
     bool right = true;
     for (size_t i = 0; i < kMiB; i++) right &= buffer.data()[i] == Buffer::pattern(4, i);
