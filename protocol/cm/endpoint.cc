@@ -87,6 +87,7 @@ void Endpoint::erase(ConnectionId id) {
     if (found != table->end() && found->second == id) table->erase(found);
   }
   connections_.erase(id);
+  gone_.push_back(id);
 }
 
 void Endpoint::set_deadline(ConnectionId id, Connection& connection, TimeNs deadline_ns) {

@@ -113,6 +113,8 @@ class Endpoint {
   // What has been produced since the last call.
   std::vector<Outgoing> take_outgoing() { return std::exchange(outgoing_, {}); }
   std::vector<Event> take_events() { return std::exchange(events_, {}); }
+  // The connections that nothing is left of, not even an answer to a late message.
+  std::vector<ConnectionId> take_gone() { return std::exchange(gone_, {}); }
 
   size_t connections() const { return connections_.size(); }
   // The state of a connection; kDone for an id that does not exist.
@@ -166,6 +168,7 @@ class Endpoint {
   std::set<std::pair<TimeNs, ConnectionId>> deadlines_;
   std::vector<Outgoing> outgoing_;
   std::vector<Event> events_;
+  std::vector<ConnectionId> gone_;
 };
 
 }  // namespace hostnic::cm

@@ -158,6 +158,14 @@ bool CmAddresses::port_free(const CmId& id, uint16_t port) const {
   });
 }
 
+UserShares& CmAddresses::port_shares(uint16_t port_space, uint16_t port) {
+  const bool is_ephemeral = port >= kFirstEphemeral && port - kFirstEphemeral < kEphemeralPorts;
+  const uint64_t all = is_ephemeral ? kEphemeralPorts : UINT16_MAX - kEphemeralPorts;
+  UserShares::Limits limits = UserShares::shares_of(all);
+  limits.all = UINT64_MAX;  // several ids may have one port
+  return port_shares_.try_emplace({port_space, is_ephemeral}, limits).first->second;
+}
+
 // Takes a port; 0 means any that is free.
 int CmAddresses::take_port(CmId& id, uint16_t port) {
   if (port == 0) {
@@ -172,12 +180,16 @@ int CmAddresses::take_port(CmId& id, uint16_t port) {
   } else if (!port_free(id, port)) {
     return EADDRINUSE;
   }
+  if (!port_shares(id.port_space, port).take(id.file->stranger())) return EADDRNOTAVAIL;
+  id.port_counts = true;
   id.source_port = port;
   ports_[{id.port_space, port}].push_back(&id);
   return 0;
 }
 
 void CmAddresses::release_port(CmId& id) {
+  if (std::exchange(id.port_counts, false))
+    port_shares(id.port_space, id.source_port).give_back(id.file->stranger());
   const auto holders = ports_.find({id.port_space, id.source_port});
   if (holders == ports_.end()) return;
   std::erase(holders->second, &id);

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "dataplane/daemon/rdma_cm/cm_id.h"
+#include "dataplane/memory/user_shares.h"
 
 namespace hostnic {
 
@@ -61,6 +62,7 @@ class CmAddresses {
   bool leads_out(const CmNic& nic, Ipv4Address destination) const;
   CmNic* nic_of(const CmFile& file, Ipv4Address ip);
   int take_port(CmId& id, uint16_t port);
+  UserShares& port_shares(uint16_t port_space, uint16_t port);
   std::optional<Ipv4Address> served_at(const CmNic& nic, uint16_t port_space, uint16_t port,
                                        bool listening) const;
 
@@ -68,6 +70,9 @@ class CmAddresses {
   std::vector<CmNic>& nics_;
   // The ids that have a port, by port space and port.
   std::map<std::pair<uint16_t, uint16_t>, std::vector<CmId*>> ports_;
+  // How many each user has of the ports that are given to whoever asks for any, and of the others,
+  // by port space.
+  std::map<std::pair<uint16_t, bool>, UserShares> port_shares_;
 };
 
 }  // namespace hostnic

@@ -21,7 +21,6 @@ namespace hostnic {
 namespace {
 
 constexpr size_t kMaxFiles = 4096;
-constexpr size_t kMaxConnections = 65536;
 
 uint32_t random_number() {
   uint32_t number = 1;
@@ -204,6 +203,7 @@ void CmAgent::advance() {
 // Sends all that is to be sent, and tells programs what they are to be told.
 void CmAgent::flush() {
   for (CmNic& nic : nics_) {
+    connections_.settle(nic);
     const std::vector<cm::Outgoing> outgoing = nic.endpoint->take_outgoing();
     if (outgoing.empty()) continue;
     nic.instance->lcore->run_on([&] {

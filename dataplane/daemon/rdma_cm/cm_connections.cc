@@ -67,6 +67,28 @@ uint64_t CmConnections::guid_of(const CmNic& nic) const {
   return be64toh(daemon_.device_info(*nic.instance).node_guid);
 }
 
+// A connection counts in its user's share until nothing is left of it: until then it has a place at
+// its NIC, and one at the peer's.
+bool CmConnections::take_share(std::optional<uint32_t> stranger) {
+  return !stranger || shares_.take(stranger);
+}
+
+void CmConnections::settle(CmNic& nic) {
+  for (const cm::ConnectionId connection : nic.endpoint->take_gone()) {
+    const auto counted = nic.strangers.find(connection);
+    if (counted == nic.strangers.end()) continue;
+    shares_.give_back(counted->second);
+    nic.strangers.erase(counted);
+  }
+}
+
+// Makes a connection an id's, whose user's share has been taken.
+void CmConnections::give(CmNic& nic, cm::ConnectionId connection, CmId& id) {
+  id.connection = connection;
+  nic.ids[connection] = id.handle;
+  if (const auto stranger = id.file->stranger()) nic.strangers[connection] = *stranger;
+}
+
 // ---- from programs
 
 CmResult CmConnections::connect(CmFile& file, const rdma_ucm_connect& command) {
@@ -76,49 +98,58 @@ CmResult CmConnections::connect(CmFile& file, const rdma_ucm_connect& command) {
   if (!param.valid || id->nic == nullptr || raw(id->destination) == 0 || id->connection != 0 ||
       id->resolving_until_ns != 0)
     return {EINVAL, {}};
-  const TimeNs now = id->nic->now_ns();
-  const uint64_t service = cm::service_id(id->port_space, id->destination_port);
-  if (id->datagram) {
-    cm::SidrReq req{.service_id = service};
-    put_ip_header(req.private_data, *id);
-    if (!put_private(req.private_data, cm::kIpHeaderBytes, param.private_data,
-                     param.private_data_len))
-      return {EINVAL, {}};
-    id->connection = id->nic->endpoint->resolve({id->source, id->destination}, req, now);
-  } else {
-    const NicSettings& settings = id->nic->instance->plan.settings;
-    id->responder_resources = param.responder_resources;
-    id->initiator_depth = param.initiator_depth;
-    id->retry_count = std::min<uint8_t>(param.retry_count, 7);
-    id->rnr_retry_count = std::min<uint8_t>(param.rnr_retry_count, 7);
-    id->path_mtu = mtu_number(settings.mtu_bytes);
-    cm::Req req;
-    req.service_id = service;
-    req.local_guid = guid_of(*id->nic);
-    req.qpn = param.qp_num & 0xffffff;
-    req.responder_resources = id->responder_resources;
-    req.initiator_depth = id->initiator_depth;
-    req.remote_response_timeout = req.local_response_timeout = cm::Endpoint::kResponseTimeout;
-    req.flow_control = param.flow_control != 0;
-    req.starting_psn = id->own_psn;
-    req.retry_count = id->retry_count;
-    req.rnr_retry_count = id->rnr_retry_count;
-    req.path_mtu = static_cast<uint8_t>(id->path_mtu);
-    req.max_cm_retries = cm::Endpoint::kMaxRetries;
-    req.srq = param.srq != 0;
-    req.primary.local_gid = settings.address_of(id->source);
-    req.primary.remote_gid = settings.address_of(id->destination);
-    req.primary.traffic_class = id->type_of_service;
-    req.primary.local_ack_timeout = id->ack_timeout;
-    put_ip_header(req.private_data, *id);
-    if (!put_private(req.private_data, cm::kIpHeaderBytes, param.private_data,
-                     param.private_data_len))
-      return {EINVAL, {}};
-    id->connection = id->nic->endpoint->connect({id->source, id->destination}, req, now);
+  const auto stranger = file.stranger();
+  if (!take_share(stranger)) return {ENOMEM, {}};
+  const auto connection = id->datagram ? ask(*id, param) : request(*id, param);
+  if (!connection || *connection == 0) {
+    if (stranger) shares_.give_back(stranger);
+    return {connection ? ENOMEM : EINVAL, {}};
   }
-  if (id->connection == 0) return {ENOMEM, {}};
-  id->nic->ids[id->connection] = id->handle;
+  give(*id->nic, *connection, *id);
   return {};
+}
+
+// Nothing: the program's data is too long; 0: the NIC has too many connections. The same holds for
+// request().
+std::optional<cm::ConnectionId> CmConnections::ask(CmId& id, const rdma_ucm_conn_param& param) {
+  cm::SidrReq req{.service_id = cm::service_id(id.port_space, id.destination_port)};
+  put_ip_header(req.private_data, id);
+  if (!put_private(req.private_data, cm::kIpHeaderBytes, param.private_data,
+                   param.private_data_len))
+    return std::nullopt;
+  return id.nic->endpoint->resolve({id.source, id.destination}, req, id.nic->now_ns());
+}
+
+std::optional<cm::ConnectionId> CmConnections::request(CmId& id, const rdma_ucm_conn_param& param) {
+  const NicSettings& settings = id.nic->instance->plan.settings;
+  id.responder_resources = param.responder_resources;
+  id.initiator_depth = param.initiator_depth;
+  id.retry_count = std::min<uint8_t>(param.retry_count, 7);
+  id.rnr_retry_count = std::min<uint8_t>(param.rnr_retry_count, 7);
+  id.path_mtu = mtu_number(settings.mtu_bytes);
+  cm::Req req;
+  req.service_id = cm::service_id(id.port_space, id.destination_port);
+  req.local_guid = guid_of(*id.nic);
+  req.qpn = param.qp_num & 0xffffff;
+  req.responder_resources = id.responder_resources;
+  req.initiator_depth = id.initiator_depth;
+  req.remote_response_timeout = req.local_response_timeout = cm::Endpoint::kResponseTimeout;
+  req.flow_control = param.flow_control != 0;
+  req.starting_psn = id.own_psn;
+  req.retry_count = id.retry_count;
+  req.rnr_retry_count = id.rnr_retry_count;
+  req.path_mtu = static_cast<uint8_t>(id.path_mtu);
+  req.max_cm_retries = cm::Endpoint::kMaxRetries;
+  req.srq = param.srq != 0;
+  req.primary.local_gid = settings.address_of(id.source);
+  req.primary.remote_gid = settings.address_of(id.destination);
+  req.primary.traffic_class = id.type_of_service;
+  req.primary.local_ack_timeout = id.ack_timeout;
+  put_ip_header(req.private_data, id);
+  if (!put_private(req.private_data, cm::kIpHeaderBytes, param.private_data,
+                   param.private_data_len))
+    return std::nullopt;
+  return id.nic->endpoint->connect({id.source, id.destination}, req, id.nic->now_ns());
 }
 
 CmResult CmConnections::accept(CmFile& file, const rdma_ucm_accept& command) {
@@ -417,6 +448,10 @@ void CmConnections::take_request(CmNic& nic, const cm::Event& event) {
     ids_.destroy(*id);
     return refuse(nic, event, cm::RejectReason::kNoResources);
   }
+  if (!take_share(id->file->stranger())) {
+    ids_.destroy(*id);
+    return refuse(nic, event, cm::RejectReason::kNoResources);
+  }
   listening = ids_.find(listener_handle);  // the table may have grown
   --listening->backlog;
   id->port_space = listening->port_space;
@@ -431,8 +466,7 @@ void CmConnections::take_request(CmNic& nic, const cm::Event& event) {
   id->destination_port = ip->source_port;
   id->type_of_service = listening->type_of_service;
   id->ack_timeout = listening->ack_timeout;
-  id->connection = event.connection;
-  nic.ids[event.connection] = id->handle;
+  give(nic, event.connection, *id);
   rdma_ucm_event_resp to{};
   to.uid = listening->uid;
   to.id = id->handle;

@@ -8,6 +8,7 @@
 
 #include "dataplane/daemon/rdma_cm/cm_addresses.h"
 #include "dataplane/daemon/rdma_cm/cm_ids.h"
+#include "dataplane/memory/user_shares.h"
 
 namespace hostnic {
 
@@ -26,6 +27,8 @@ class CmConnections {
 
   // Takes what a NIC's endpoint has to tell.
   void take_events(CmNic& nic);
+  // Gives users' shares back for the connections that are gone.
+  void settle(CmNic& nic);
   // Looks at kept requests again: somebody may listen now, or will not any more.
   void look_at_kept();
   // When the next one is refused; UINT64_MAX: none is kept.
@@ -41,10 +44,17 @@ class CmConnections {
   void name_loopback(CmId& id, const cm::IpHeader& header) const;
   void refuse_or_keep(CmNic& nic, const cm::Event& event);
   uint64_t guid_of(const CmNic& nic) const;
+  bool take_share(std::optional<uint32_t> stranger);
+  void give(CmNic& nic, cm::ConnectionId connection, CmId& id);
+  std::optional<cm::ConnectionId> ask(CmId& id, const rdma_ucm_conn_param& param);
+  std::optional<cm::ConnectionId> request(CmId& id, const rdma_ucm_conn_param& param);
 
   Daemon& daemon_;
   CmIds& ids_;
   CmAddresses& addresses_;
+  // Of all NICs together: one user's connections with a NIC are at most as many at the others.
+  UserShares shares_{{UINT64_MAX, UserShares::shares_of(kMaxConnections).strangers,
+                      UserShares::shares_of(kMaxConnections).user}};
   // Connection requests, in a lab, for services that nobody offers yet, oldest first.
   struct Kept {
     CmNic* nic;

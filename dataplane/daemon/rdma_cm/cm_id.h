@@ -29,6 +29,9 @@ namespace hostnic {
 struct CmFile;
 struct CmNic;
 
+// The most connections of a NIC, those included that have ended and still answer late messages.
+inline constexpr size_t kMaxConnections = 65536;
+
 // The Q_Key of datagram ids that were given none.
 inline constexpr uint32_t kDatagramQkey = 0x01234567;
 
@@ -92,7 +95,8 @@ struct CmId {
   TimeNs resolving_until_ns = 0;
   TimeNs ask_again_ns = 0;
   uint16_t source_port = 0, destination_port = 0;
-  uint32_t backlog = 0;  // connection requests that may still come before one is taken
+  bool port_counts = false;  // in the share of the user, whose the port is
+  uint32_t backlog = 0;      // connection requests that may still come before one is taken
   uint8_t type_of_service = 0, ack_timeout = cm::Endpoint::kAckTimeout;
   uint32_t events_reported = 0;
   std::vector<CmMulticast> multicasts;
@@ -131,6 +135,8 @@ struct CmNic {
   std::unique_ptr<ManagementQueue> queue;
   std::unique_ptr<cm::Endpoint> endpoint;
   std::unordered_map<cm::ConnectionId, uint32_t> ids;  // the ids that the connections belong to
+  // The users without privileges whose shares the connections are counted in.
+  std::unordered_map<cm::ConnectionId, uint32_t> strangers;
   const NicSettings& settings() const { return instance->plan.settings; }
   Ipv4Address ip() const { return settings().ip; }
   // The endpoint's clock, which passes `timescale` times as fast as ours, and when it is that time.

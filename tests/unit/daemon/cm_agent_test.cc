@@ -27,6 +27,8 @@ namespace hostnic {
 namespace {
 
 constexpr uint16_t kPort = 7471;
+// Users without privileges.
+constexpr uid_t kOne = 65533, kOther = 65532;
 
 class CmAgentTest : public testing::Test {
  protected:
@@ -180,7 +182,6 @@ TEST_F(CmAgentTest, AMigratedIdsEventLeavesADatagramBehind) {
 // is not there.
 TEST_F(CmAgentTest, AnIdStaysWithTheFilesOfItsUser) {
   if (geteuid() != 0) GTEST_SKIP() << "only root has another user's programs";
-  constexpr uid_t kOne = 65533, kOther = 65532;
   program_.emplace(*agent_, epoll_.get(), kOne);
   ASSERT_TRUE(program_->open());
   const auto created = run(RDMA_USER_CM_CMD_CREATE_ID,
@@ -200,6 +201,87 @@ TEST_F(CmAgentTest, AnIdStaysWithTheFilesOfItsUser) {
     ASSERT_TRUE(answer);
     EXPECT_EQ(answer->result.error, user == kOne ? 0 : ENOENT) << "of user " << user;
   }
+}
+
+// Two users' programs, without the sockets that their commands come by.
+class CmShares {
+ public:
+  explicit CmShares(Daemon& daemon) : daemon_(daemon) {
+    CmNic& nic = nics_.emplace_back();
+    nic.instance = &daemon_.nics()[0];
+    nic.endpoint = std::make_unique<cm::Endpoint>(1, 1, kMaxConnections);
+    one.uid = kOne;
+    other.uid = kOther;
+    for (CmFile* file : {&one, &other}) file->visible_devices = ~uint64_t{0};
+  }
+  // A new id of the user's with a port, any or that one; null: there is none for it.
+  CmId* bound(CmFile& file, uint16_t port = 0) {
+    CmId* const id = ids_.add(file);
+    if (id == nullptr) return nullptr;
+    id->port_space = RDMA_PS_TCP;
+    if (addresses_.bind(*id, Ipv4Address{}, port) == 0) return id;
+    ids_.destroy(*id);
+    return nullptr;
+  }
+  // A connection of a new id, which is left behind at once. Returns the errno value.
+  int connects_and_leaves(CmFile& file) {
+    CmId* const id = ids_.add(file);
+    if (id == nullptr) return EMFILE;
+    id->nic = &nics_[0];
+    id->destination = Ipv4Address{0x0a000001};
+    rdma_ucm_connect command{};
+    command.id = id->handle;
+    command.conn_param.valid = 1;
+    const int error = connections_.connect(file, command).error;
+    ids_.destroy(*id);
+    nics_[0].endpoint->take_outgoing();
+    connections_.settle(nics_[0]);
+    return error;
+  }
+
+  cm::Endpoint& endpoint() { return *nics_[0].endpoint; }
+  void pass(uint64_t time_ns) { endpoint().advance(nics_[0].now_ns() + time_ns); }
+  void destroy(CmId& id) { ids_.destroy(id); }
+
+  CmFile one, other;
+
+ private:
+  Daemon& daemon_;
+  std::vector<CmNic> nics_;
+  CmAddresses addresses_{daemon_, nics_};
+  CmIds ids_{addresses_};
+  CmConnections connections_{daemon_, ids_, addresses_};
+};
+
+TEST_F(CmAgentTest, AUserHasHalfOfThePortsThatAreFreeForAnybody) {
+  CmShares shares(*daemon_);
+  constexpr uint32_t kPorts = 28232;
+  CmId* last = nullptr;
+  uint32_t count = 0;
+  for (CmId* id = shares.bound(shares.one); id != nullptr && count <= kPorts; ++count) {
+    last = id;
+    id = shares.bound(shares.one);
+  }
+  EXPECT_EQ(count, kPorts / 2);
+  EXPECT_NE(shares.bound(shares.one, kPort), nullptr) << "what programs agree upon is apart";
+  EXPECT_NE(shares.bound(shares.other), nullptr);
+  ASSERT_NE(last, nullptr);
+  shares.destroy(*last);
+  EXPECT_NE(shares.bound(shares.one), nullptr) << "in the place of one that was given back";
+  EXPECT_EQ(shares.bound(shares.one), nullptr);
+}
+
+TEST_F(CmAgentTest, AUserHasHalfOfTheConnectionsThoseIncludedThatHaveEnded) {
+  CmShares shares(*daemon_);
+  uint32_t count = 0;
+  while (count <= kMaxConnections && shares.connects_and_leaves(shares.one) == 0) ++count;
+  EXPECT_EQ(count, kMaxConnections / 2);
+  EXPECT_EQ(shares.endpoint().connections(), kMaxConnections / 2);
+  EXPECT_EQ(shares.connects_and_leaves(shares.one), ENOMEM);
+  EXPECT_EQ(shares.connects_and_leaves(shares.other), 0);
+  shares.pass(2 * cm::Endpoint::kTimeWaitNs);
+  EXPECT_EQ(shares.connects_and_leaves(shares.one), ENOMEM) << "nobody has looked";
+  EXPECT_EQ(shares.connects_and_leaves(shares.one), 0) << "nothing is left of them";
 }
 
 // As rdma_resolve_addrinfo of newer librdmacms does.
