@@ -122,7 +122,7 @@ int detach_group(NicShard& nic, const ClientState& client, const GroupCommand& c
 int find_host(NicShard& nic, const ClientState& client, Ipv4Address ip) {
   Path path;
   if (wire::is_multicast(ip) ||
-      nic.egress.find_path(ip, client.channel->settings().client_id, false, path) != 0)
+      nic.egress.find_path(ip, neighbour_name(client.channel->settings()), false, path) != 0)
     return 0;
   return nic.egress.paths().is_being_found(path) ? EAGAIN : 0;
 }

@@ -85,7 +85,7 @@ int find_route(NicShard& nic, const QpContext& qp, const ModifyQpCommand& comman
   const auto known = nic.management.peers().transport_to(source, peer, qp.client_id, nic.now);
   if (!known) return EAGAIN;
   route.spoken = *known;
-  if (const int error = nic.egress.find_path(peer, qp.client_id, true, route.path)) {
+  if (const int error = nic.egress.find_path(peer, neighbour_name(qp), true, route.path)) {
     if (error == ENOMEM) qp.client->neighbour_limit_met.store(true, std::memory_order_relaxed);
     return error;
   }

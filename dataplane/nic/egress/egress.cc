@@ -155,13 +155,13 @@ void Egress::use_peers(int peers) {
   output_peers_ = std::max(output_peers_, static_cast<uint32_t>(peers));
 }
 
-int Egress::find_path(Ipv4Address ip, uint32_t client, bool connects, Path& path) {
+int Egress::find_path(Ipv4Address ip, uint32_t name, bool connects, Path& path) {
   const int peer = port_.peer_of(raw(ip));
   if (peer < 0 || peer > kLoopbackPeer) return EHOSTUNREACH;
   path = {.peer = static_cast<int16_t>(peer), .neighbour = -1};
   if (peer == kLoopbackPeer) return 0;
   use_peers(peer + 1);
-  return paths_.find(ip, client, connects, path);
+  return paths_.find(ip, name, connects, path);
 }
 
 // Returns false if there was no room: whoever asks repeats it.

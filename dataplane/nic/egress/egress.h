@@ -79,7 +79,7 @@ class Egress {
 
   // -- The way to an address.
   // As Paths::find(); EHOSTUNREACH if the port knows nobody there.
-  int find_path(Ipv4Address ip, uint32_t client, bool connects, Path& path);
+  int find_path(Ipv4Address ip, uint32_t name, bool connects, Path& path);
   Paths& paths() { return paths_; }
   const Paths& paths() const { return paths_; }
   // Says that packets may now be for any of `peers` peers.

@@ -17,8 +17,11 @@ uint32_t Neighbours::bucket_of(Ipv4Address ip) {
   return (raw(ip) * kOdd >> 16) % kBuckets;
 }
 
-uint16_t Neighbours::share_of(uint32_t client) {
-  return static_cast<uint16_t>(client == kSender ? kClientShares : client % kClientShares);
+uint16_t Neighbours::share_of(uint32_t name) {
+  if (name == kSender) return kClientShares + kUserShares;
+  const bool is_user = (name & kUsers) != 0;
+  return static_cast<uint16_t>(is_user ? kClientShares + (name & ~kUsers) % kUserShares
+                                       : name % kClientShares);
 }
 
 uint32_t Neighbours::find(Ipv4Address ip) const {
@@ -32,7 +35,7 @@ void Neighbours::ask_at(Entry& entry, uint64_t at_ns) {
   earliest_ns_ = std::min(earliest_ns_, at_ns);
 }
 
-int Neighbours::find_or_add(Ipv4Address ip, uint32_t client, uint64_t now_ns, bool connects) {
+int Neighbours::find_or_add(Ipv4Address ip, uint32_t name, uint64_t now_ns, bool connects) {
   if (const uint32_t known = find(ip); known != kNobody) {
     Entry& entry = entries_[known];
     entry.used_ns = now_ns;
@@ -40,7 +43,7 @@ int Neighbours::find_or_add(Ipv4Address ip, uint32_t client, uint64_t now_ns, bo
       ask_at(entry, std::max(now_ns, entry.asked_ns + kTrialNs));
     return static_cast<int>(known);
   }
-  const uint16_t share = share_of(client);
+  const uint16_t share = share_of(name);
   const int place =
       find_place(share, now_ns, connects ? 2 * kUnresolvedEach : uint32_t{kUnresolvedEach});
   if (place <= kNobody) return place;
@@ -51,6 +54,7 @@ int Neighbours::find_or_add(Ipv4Address ip, uint32_t client, uint64_t now_ns, bo
   bucket = static_cast<uint32_t>(place);
   ++size_;
   ++unresolved_;
+  of_users_ += is_users(share);
   ++shares_[share].entries;
   ++shares_[share].unresolved;
   ask_at(entry, now_ns);
@@ -62,11 +66,12 @@ int Neighbours::find_place(uint16_t share, uint64_t now_ns, uint32_t unresolved_
   const Share& own = shares_[share];
   const bool too_many_unresolved = own.unresolved >= unresolved_limit;
   const bool has_enough = too_many_unresolved || own.entries >= kEntriesEach;
-  if (!has_enough && free_ != kNobody) return static_cast<int>(free_);
+  const bool have_users_enough = is_users(share) && of_users_ >= kEntriesOfUsers;
+  if (!has_enough && !have_users_enough && free_ != kNobody) return static_cast<int>(free_);
   if (now_ns < next_search_ns_) return kNobody;
   next_search_ns_ = now_ns + kSearchNs;
-  const uint32_t place =
-      has_enough ? own_place(share, now_ns, too_many_unresolved) : any_place(share, now_ns);
+  const uint32_t place = has_enough ? own_place(share, now_ns, too_many_unresolved)
+                                    : any_place(share, now_ns, have_users_enough);
   if (place == kNobody) return has_enough ? kNobody : kFull;
   remove(place);
   return static_cast<int>(free_);
@@ -87,13 +92,16 @@ uint32_t Neighbours::own_place(uint16_t share, uint64_t now_ns, bool unresolved_
 }
 
 // The entry that makes room for a share's new one: the one that was used least recently, if it is
-// idle, or else an unanswered one of the share that has most of them.
-uint32_t Neighbours::any_place(uint16_t share, uint64_t now_ns) const {
-  const auto most = std::ranges::max_element(shares_, {}, &Share::unresolved);
+// idle, or else an unanswered one of the share that has most of them; `of_users`: of theirs alone.
+uint32_t Neighbours::any_place(uint16_t share, uint64_t now_ns, bool of_users) const {
+  const auto first = shares_.begin() + (of_users ? kClientShares : 0);
+  const auto last = of_users ? first + kUserShares : shares_.end();
+  const auto most = std::ranges::max_element(first, last, {}, &Share::unresolved);
   const auto greediest = static_cast<uint32_t>(most - shares_.begin());
   uint32_t idle = kNobody, unanswered = kNobody;
   for (uint32_t i = 1; i <= kCapacity; ++i) {
     const Entry& entry = entries_[i];
+    if (of_users && !is_users(entry.share)) continue;
     const auto is_older_than = [&](uint32_t other) {
       return other == kNobody || entry.used_ns < entries_[other].used_ns;
     };
@@ -112,6 +120,7 @@ void Neighbours::remove(uint32_t index) {
   *link = entry.next;
   Share& share = shares_[entry.share];
   --size_;
+  of_users_ -= is_users(entry.share);
   --share.entries;
   if (entry.generation == 0) {
     --unresolved_;

@@ -2,15 +2,17 @@
 // The MAC addresses of an Ethernet port's hosts: a bounded ARP table (RFC 826). Pure bookkeeping;
 // packets and time come in.
 //
-// Addresses are looked for in somebody's name, a client's mostly. Nobody can keep others from
-// getting an entry: a client has so many that are unanswered and so many in all, entries that
-// nobody uses make room, and then the unanswered ones of whoever has most of them. Whoever refers
+// Addresses are looked for in somebody's name: a client's, or, for all clients of one user without
+// privileges, that user's. Nobody can keep others from getting an entry: each name has so many that
+// are unanswered and so many in all, such users leave a part to the others, entries that nobody
+// uses make room, and then the unanswered ones of whoever has most of them. Whoever refers
 // to an entry by its index therefore looks whether it still is the address's: by its generation,
 // which no other entry has had.
 #pragma once
 
 #include <array>
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "protocol/types.h"
@@ -21,9 +23,10 @@ namespace hostnic {
 class Neighbours {
  public:
   static constexpr uint32_t kCapacity = 2048;
-  // The most entries of one client, and the most of them that have never been answered: so many for
-  // datagrams, and as many more for connections.
+  // The most entries of one name, and the most of them that have never been answered: so many for
+  // datagrams, and as many more for connections. And the most of all users together.
   static constexpr uint32_t kEntriesEach = 1024;
+  static constexpr uint32_t kEntriesOfUsers = kCapacity - kCapacity / 8;
   static constexpr uint32_t kUnresolvedEach = 128;
   static constexpr uint64_t kFirstRetryNs = 10'000'000;
   static constexpr uint64_t kMaxRetryNs = kFirstRetryNs << 10;
@@ -32,16 +35,20 @@ class Neighbours {
   static constexpr uint64_t kDoubtNs = 1'000'000'000;
   // An entry that nobody used for so long is not asked for, and makes room.
   static constexpr uint64_t kIdleNs = 10'000'000'000;
-  // An unanswered entry makes room for another of the same client's after this time.
+  // An unanswered entry makes room for another of the same name's after this time.
   static constexpr uint64_t kTrialNs = 1'000'000'000;
   // The most requests to all per second, and how many may come at once.
   static constexpr uint32_t kBroadcastsPerSecond = 512, kBroadcastBurst = 256;
   // A neighbour that was known is first asked alone, by so many requests.
   static constexpr uint32_t kAskedAlone = 2;
 
-  // In whose name an address is looked for, beside clients by their ids: hostnicd's, and that of
-  // whoever sent a packet to this NIC.
+  // In whose name an address is looked for, beside clients by their ids and users: hostnicd's, and
+  // that of whoever sent a packet to this NIC.
   static constexpr uint32_t kOwn = 0, kSender = UINT32_MAX;
+  // The name for a client: its id, or that of its user, if that is one without privileges.
+  static constexpr uint32_t name_of(uint32_t client_id, std::optional<uint32_t> stranger) {
+    return stranger ? kUsers | *stranger : client_id;
+  }
   // The entry of no address, which is never resolved: its users look for their address later.
   static constexpr int kNobody = 0;
   static constexpr int kFull = -1;
@@ -66,10 +73,10 @@ class Neighbours {
 
   Neighbours();
 
-  // Index of the entry for `ip`, made if there is none. kNobody: not now, because the client has
+  // Index of the entry for `ip`, made if there is none. kNobody: not now, because the name has
   // too many, or because places were looked for a moment ago. kFull: all entries are in use. For a
   // connection who has not answered for long is asked again soon.
-  int find_or_add(Ipv4Address ip, uint32_t client, uint64_t now_ns, bool connects = false);
+  int find_or_add(Ipv4Address ip, uint32_t name, uint64_t now_ns, bool connects = false);
   const Entry& entry(int index) const { return entries_[static_cast<size_t>(index)]; }
   // Whether nobody has answered yet who may: for a second, as long as Linux asks for adapters.
   bool is_on_trial(int index, uint64_t now_ns) const {
@@ -100,7 +107,9 @@ class Neighbours {
 
  private:
   static constexpr uint32_t kBuckets = 2 * kCapacity;
-  static constexpr uint32_t kClientShares = 1024;  // clients share them if there are more
+  static constexpr uint32_t kUsers = 1u << 31;
+  // Clients, and users, share them if there are more.
+  static constexpr uint32_t kClientShares = 1024, kUserShares = 256;
   static constexpr uint64_t kBroadcastNs = 1'000'000'000 / kBroadcastsPerSecond;
   // Looking through all entries for a place takes microseconds: packets have it done so often.
   static constexpr uint64_t kSearchNs = 200'000;
@@ -110,11 +119,14 @@ class Neighbours {
   };
 
   static uint32_t bucket_of(Ipv4Address ip);
-  static uint16_t share_of(uint32_t client);
+  static uint16_t share_of(uint32_t name);
+  static bool is_users(uint16_t share) {
+    return share >= kClientShares && share < kClientShares + kUserShares;
+  }
   uint32_t find(Ipv4Address ip) const;
   int find_place(uint16_t share, uint64_t now_ns, uint32_t unresolved_limit);
   uint32_t own_place(uint16_t share, uint64_t now_ns, bool unresolved_only) const;
-  uint32_t any_place(uint16_t share, uint64_t now_ns) const;
+  uint32_t any_place(uint16_t share, uint64_t now_ns, bool of_users) const;
   void remove(uint32_t index);
   void ask_at(Entry& entry, uint64_t at_ns);
   bool pass_over(uint32_t index, uint64_t now_ns);
@@ -127,7 +139,8 @@ class Neighbours {
 
   std::vector<Entry> entries_;     // the first is nobody's
   std::vector<uint32_t> buckets_;  // first entry of each; kNobody: none
-  std::array<Share, kClientShares + 1> shares_{};
+  std::array<Share, kClientShares + kUserShares + 1> shares_{};
+  uint32_t of_users_ = 0;
   uint32_t free_ = kNobody;  // first free entry
   uint32_t size_ = 0, unresolved_ = 0;
   uint32_t last_generation_ = 0;

@@ -41,8 +41,8 @@ Ipv4Address Paths::next_hop(Ipv4Address destination) const {
 }
 
 // The index of the neighbour's entry, or kNobody or kFull.
-int Paths::find_neighbour(Ipv4Address ip, uint32_t client, bool connects) {
-  const int index = neighbours_.find_or_add(next_hop(ip), client, now_, connects);
+int Paths::find_neighbour(Ipv4Address ip, uint32_t name, bool connects) {
+  const int index = neighbours_.find_or_add(next_hop(ip), name, now_, connects);
   if (index <= Neighbours::kNobody) counters_.add(Counter::neighbours_refused);
   return index;
 }
@@ -52,7 +52,7 @@ int Paths::find_neighbour(Ipv4Address ip, uint32_t client, bool connects) {
 bool Paths::make_flows_anew(QpContext& qp) {
   const Ipv4Address ip{qp.dest_ip};
   if (neighbours_.entry(qp.neighbour).ip != next_hop(ip)) {
-    const int index = find_neighbour(ip, qp.client_id, true);
+    const int index = find_neighbour(ip, neighbour_name(qp), true);
     qp.neighbour = static_cast<int16_t>(std::max(index, Neighbours::kNobody));
   }
   const Neighbours::Entry& neighbour = neighbours_.entry(qp.neighbour);
@@ -62,9 +62,9 @@ bool Paths::make_flows_anew(QpContext& qp) {
   return true;
 }
 
-int Paths::find(Ipv4Address ip, uint32_t client, bool connects, Path& path) {
+int Paths::find(Ipv4Address ip, uint32_t name, bool connects, Path& path) {
   if (!needs_arp_) return 0;
-  const int index = find_neighbour(ip, client, connects);
+  const int index = find_neighbour(ip, name, connects);
   path.neighbour = static_cast<int16_t>(std::max(index, Neighbours::kNobody));
   return index < 0 ? ENOMEM : 0;
 }

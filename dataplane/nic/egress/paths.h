@@ -14,6 +14,7 @@
 #include <optional>
 #include <span>
 
+#include "dataplane/nic/client/client_channel.h"
 #include "dataplane/nic/counters.h"
 #include "dataplane/nic/egress/neighbours.h"
 #include "dataplane/nic/qp/qp_context.h"
@@ -28,6 +29,14 @@ struct Path {
   int16_t peer = 0;        // Port::peer_of()
   int16_t neighbour = -1;  // index of the entry that the MAC address is asked for by
 };
+
+// The name in which a queue pair looks for its peer (neighbours.h).
+inline uint32_t neighbour_name(const ClientChannel::Settings& client) {
+  return Neighbours::name_of(client.client_id, client.stranger());
+}
+inline uint32_t neighbour_name(const QpContext& qp) {
+  return neighbour_name(qp.client->settings());
+}
 
 // An ARP message for a host, or for all.
 struct ArpToSend {
@@ -45,9 +54,9 @@ class Paths {
 
   // Whether MAC addresses of destinations have to be found.
   bool needs_arp() const { return needs_arp_; }
-  // Finds an address that is not this NIC's in a client's name, or one of Neighbours' own, for a
-  // datagram or a connection. Returns 0 or ENOMEM (all neighbours are in use).
-  int find(Ipv4Address ip, uint32_t client, bool connects, Path& path);
+  // Finds an address that is not this NIC's in one of Neighbours' names, for a datagram or a
+  // connection. Returns 0 or ENOMEM (all neighbours are in use).
+  int find(Ipv4Address ip, uint32_t name, bool connects, Path& path);
   // Whether somebody has been asked for the path's MAC address, and may still answer.
   bool is_being_found(const Path& path) const {
     return path.neighbour > Neighbours::kNobody && neighbours_.is_on_trial(path.neighbour, now_);
@@ -92,7 +101,7 @@ class Paths {
 
  private:
   Ipv4Address next_hop(Ipv4Address destination) const;
-  int find_neighbour(Ipv4Address ip, uint32_t client, bool connects);
+  int find_neighbour(Ipv4Address ip, uint32_t name, bool connects);
   [[gnu::noinline]] bool make_flows_anew(QpContext& qp);
   void note_conflict(const wire::MacAddress& mac);
 

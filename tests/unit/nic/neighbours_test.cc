@@ -281,6 +281,30 @@ TEST(Neighbours, OneClientDoesNotGetAllPlaces) {
   EXPECT_GT(table.find_or_add(ip(5000), kOther, network.now_ns), Neighbours::kNobody);
 }
 
+// Nor does one user, however many devices his programs have, and all such users leave a part.
+TEST(Neighbours, OneUserDoesNotGetAllPlacesByManyDevices) {
+  Neighbours table;
+  Network network{table};
+  constexpr uint32_t kUser = 1000, kLastUser = 1003;
+  const auto use_all = [&](uint32_t user) {
+    for (uint32_t i = 0; i < Neighbours::kCapacity; ++i) {
+      const uint32_t name = Neighbours::name_of(100 + i, user);
+      table.find_or_add(ip(user << 12 | i), name, network.now_ns, true);
+      network.run_until(network.now_ns + 2 * kMillisecond);
+    }
+  };
+  use_all(kUser);
+  EXPECT_EQ(table.size(), Neighbours::kEntriesEach);
+  const uint32_t of_another = Neighbours::name_of(1, kUser + 1);
+  EXPECT_GT(table.find_or_add(ip(5), of_another, network.now_ns), Neighbours::kNobody);
+  const uint64_t began_ns = network.now_ns;
+  for (uint32_t user = kUser + 1; user <= kLastUser; ++user) use_all(user);
+  ASSERT_LT(network.now_ns - began_ns, 2 * Neighbours::kIdleNs) << "they make room: no test";
+  EXPECT_LE(table.size(), Neighbours::kEntriesOfUsers);
+  EXPECT_GT(table.find_or_add(ip(6), kClient, network.now_ns, true), Neighbours::kNobody)
+      << "for hostnicd's own user and root";
+}
+
 // A place that was another address's has another generation, before and after it is answered.
 TEST(Neighbours, WhoeverRefersToAPlaceNoticesThatItIsAnothers) {
   Neighbours table;

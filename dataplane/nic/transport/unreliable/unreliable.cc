@@ -274,7 +274,7 @@ bool UnreliableTransport::prepare_datagram(QpContext& qp, const SendDescriptor& 
     qp.flows_made_for = 0;
     Path path;  // to a group: send_to_group() finds the peers
     if (!wire::is_multicast(Ipv4Address{qp.dest_ip}) &&
-        egress_.find_path(Ipv4Address{qp.dest_ip}, qp.client_id, false, path) != 0)
+        egress_.find_path(Ipv4Address{qp.dest_ip}, neighbour_name(qp), false, path) != 0)
       return false;
     qp.peer = path.peer;
     qp.neighbour = path.neighbour;
