@@ -17,7 +17,6 @@
 #include <chrono>
 #include <utility>
 
-#include "dataplane/cli/processor_wait.h"
 #include "protocol/hostif/unique_fd.h"
 
 namespace hostnic::cli {
@@ -64,7 +63,9 @@ int exec_command(const std::vector<std::string>& command) {
 }
 
 int fail(const std::string& subcommand, const std::string& line) {
-  fmt::print(stderr, "hostnic {}: {}\n", subcommand, line);
+  const bool lacks_descriptors = line.ends_with(strerror(EMFILE));
+  fmt::print(stderr, "hostnic {}: {}{}\n", subcommand, line,
+             lacks_descriptors ? ": see ulimit -n" : "");
   return 1;
 }
 
@@ -90,17 +91,22 @@ std::optional<int> wait_child(pid_t pid, int limit_ms) {
 }
 
 std::optional<int> wait_child_at_work(pid_t pid, int limit_ms) {
-  constexpr int kSliceMs = 100, kMostTimesLonger = 10;
   const std::string tasks = fmt::format("/proc/{}/task", pid);
+  return wait_child_at_work(pid, limit_ms, [&tasks] { return processor_waits(tasks); });
+}
+
+std::optional<int> wait_child_at_work(pid_t pid, int limit_ms,
+                                      const std::function<ProcessorWaits()>& waits) {
+  constexpr int kSliceMs = 100, kMostTimesLonger = 10;
   uint64_t left_ns = uint64_t{1'000'000} * static_cast<uint64_t>(limit_ms);
   const auto give_up = std::chrono::steady_clock::now() +
                        std::chrono::milliseconds(int64_t{kMostTimesLonger} * limit_ms);
-  ProcessorWaits before = processor_waits(tasks);
+  ProcessorWaits before = waits();
   for (auto now = std::chrono::steady_clock::now(); left_ns != 0 && now < give_up;) {
     const uint64_t slice_ns = std::min<uint64_t>(left_ns, uint64_t{kSliceMs} * 1'000'000);
     if (const auto status = wait_child(pid, static_cast<int>(slice_ns / 1'000'000) + 1))
       return status;
-    ProcessorWaits after = processor_waits(tasks);
+    ProcessorWaits after = waits();
     const auto then = std::exchange(now, std::chrono::steady_clock::now());
     const auto passed_ns = static_cast<uint64_t>(std::chrono::nanoseconds(now - then).count());
     const uint64_t excused_ns = std::min(passed_ns, longest_wait_ns(before, after));

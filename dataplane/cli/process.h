@@ -10,9 +10,12 @@
 #include <utility>
 #include <vector>
 
+#include "dataplane/cli/processor_wait.h"
+
 namespace hostnic::cli {
 
-// Says on stderr what is wrong, in one line. Returns the exit code, 1.
+// Says on stderr what is wrong, in one line, and what to do where descriptors are lacking. Returns
+// the exit code, 1.
 int fail(const std::string& subcommand, const std::string& line);
 
 struct ChildOptions {
@@ -43,8 +46,11 @@ int exit_code_of(int wait_status);
 // Waits up to `limit_ms` for the child's end; returns its wait status, if it ended.
 std::optional<int> wait_child(pid_t pid, int limit_ms);
 // As wait_child(); but time in which a thread of the child waits for a processor does not count, up
-// to ten times the limit: a busy machine is no reason to give it up.
+// to ten times the limit: a busy machine is no reason to give it up. `waits` says how long its
+// threads have waited (processor_wait.h): the kernel's numbers, or a test's.
 std::optional<int> wait_child_at_work(pid_t pid, int limit_ms);
+std::optional<int> wait_child_at_work(pid_t pid, int limit_ms,
+                                      const std::function<ProcessorWaits()>& waits);
 
 // Blocks the signals that run() handles, and remembers the mask for children.
 void block_signals();

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <filesystem>
 #include <fstream>
 
@@ -55,6 +56,27 @@ TEST(WaitChildAtWork, EndsAtItsLimitAndTellsTheStatus) {
   const auto status = wait_child_at_work(sleeper, 10'000);
   ASSERT_TRUE(status);
   EXPECT_EQ(exit_code_of(*status), 128 + SIGKILL);
+}
+
+// A child that is kept from a processor all the time, until an end that is behind the limit.
+TEST(WaitChildAtWork, WaitsLongerForOneThatIsKeptFromAProcessor) {
+  using std::chrono::steady_clock;
+  const auto starved = [] {
+    const auto now = std::chrono::nanoseconds(steady_clock::now().time_since_epoch());
+    return ProcessorWaits{{1, static_cast<uint64_t>(now.count())}};
+  };
+  constexpr int kLimitMs = 1'000;
+  const pid_t late = start_child({"sleep", "2"}, {});
+  ASSERT_GT(late, 0);
+  const auto status = wait_child_at_work(late, kLimitMs, starved);
+  ASSERT_TRUE(status) << "given up at the limit";
+  EXPECT_EQ(exit_code_of(*status), 0);
+  // But not for ever.
+  const pid_t sleeper = start_child({"sleep", "600"}, {});
+  ASSERT_GT(sleeper, 0);
+  EXPECT_FALSE(wait_child_at_work(sleeper, 20, starved));
+  kill(sleeper, SIGKILL);
+  EXPECT_TRUE(wait_child(sleeper, 10'000));
 }
 
 }  // namespace
