@@ -32,6 +32,12 @@ for few in 12 16 20 24 28 32; do
 done
 """
 
+FEW_FOR_HOSTS = """
+for few in 10 14 18 20 22 24 28; do
+  (ulimit -n $few; "$0" lab -q --hosts 2 -- true) > "$1" 2>&1; echo "status $?"; grep -c 'see ulimit -n' "$1" || cat "$1"; rm "$1"
+done
+"""
+
 # EAL wants more than hostnicd has counted: as if others had taken some in between.
 FEWER_THAN_COUNTED = """
 directory=$(mktemp -d)
@@ -97,6 +103,9 @@ def setup_cases(maker, everybody):
     yield user.case("few descriptors (ulimit -n)", [
         *user.prefix, "sh", "-c", FEW_DESCRIPTORS, user.build / "hostnic", scratch / f"few-descriptors-{os.getpid()}"],
                     few_descriptors_are_said)
+    yield user.case("few descriptors for hosts (ulimit -n)", [
+        *user.prefix, "sh", "-c", FEW_FOR_HOSTS, user.build / "hostnic", scratch / f"few-for-hosts-{os.getpid()}"],
+                    output_has(r"^(status 1\n[1-9]\n){7}"))
     yield user.case("the server of another lab", [
         *user.prefix, "sh", "-c", ANOTHER_LAB, user.build / "hostnic", maker.next_port()],
                     output_has(r"client [1-9](.|\n)*queue pair 0x[0-9a-f]{6} of ::ffff:127.77.0.\d, .* is none of this "

@@ -207,8 +207,8 @@ Expected<void, std::string> Eal::start(const DaemonPlan& plan) {
     lacked_huge_pages_ = plan.huge == config::HugePages::kAuto &&
                          std::ranges::find(*arguments, "--in-memory") != arguments->end() &&
                          !given(plan.eal, {"--in-memory"});
-    return Unexpected(fmt::format("DPDK doesn't start ({}); its arguments were: {}",
-                                  rte_strerror(rte_errno),
+    return Unexpected(fmt::format("DPDK doesn't start ({}){}; its arguments were: {}",
+                                  rte_strerror(rte_errno), limit_of_addresses(),
                                   fmt::join(arguments->begin() + 1, arguments->end(), " ")));
   }
   started_ = true;

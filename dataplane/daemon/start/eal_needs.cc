@@ -9,6 +9,7 @@
 #include <string.h>
 #include <sys/file.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -62,6 +63,13 @@ Expected<void, std::string> try_descriptors(uint32_t count) {
     opened.push_back(std::move(fd));
   }
   return {};
+}
+
+std::string limit_of_addresses() {
+  rlimit limit{};
+  if (getrlimit(RLIMIT_AS, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return {};
+  return fmt::format(" with {} MB of addresses (see ulimit -v; `ulimit -v unlimited` lifts it)",
+                     limit.rlim_cur >> 20);
 }
 
 Expected<RuntimeDirectory, std::string> choose_runtime_directory(const char* usual,

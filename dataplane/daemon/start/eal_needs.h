@@ -18,6 +18,10 @@ Expected<void, std::string> try_threads(uint32_t count);
 // Opens so many descriptors, for a moment.
 Expected<void, std::string> try_descriptors(uint32_t count);
 
+// What to say of hostnicd's address space where mapping memory fails: how large it may be, and
+// where that is set; nothing where it has no limit.
+std::string limit_of_addresses();
+
 // Where EAL keeps its files: a directory, and whether it was made for this process, which then
 // removes it.
 struct RuntimeDirectory {

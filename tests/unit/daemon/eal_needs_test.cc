@@ -82,6 +82,27 @@ TEST_F(EalNeeds, TooFewDescriptorsAreSaidInOneLine) {
   EXPECT_EQ(status, 0);
 }
 
+TEST_F(EalNeeds, ALimitOfAddressesIsNamedWithItsRemedy) {
+  rlimit before{};
+  ASSERT_EQ(getrlimit(RLIMIT_AS, &before), 0);
+  if (before.rlim_cur == RLIM_INFINITY) {
+    EXPECT_EQ(limit_of_addresses(), "");
+  }
+  const pid_t child = fork();
+  if (child == 0) {
+    const rlimit limit{rlim_t{400} << 20, before.rlim_max};
+    setrlimit(RLIMIT_AS, &limit);
+    const std::string said = limit_of_addresses();
+    const rlimit enough{before.rlim_max, before.rlim_max};
+    setrlimit(RLIMIT_AS, &enough);
+    _exit(said == " with 400 MB of addresses (see ulimit -v; `ulimit -v unlimited` lifts it)" ? 0
+                                                                                              : 1);
+  }
+  int status = -1;
+  waitpid(child, &status, 0);
+  EXPECT_EQ(status, 0);
+}
+
 TEST_F(EalNeeds, HugePagesAreCountedWithoutThosePromised) {
   const fs::path meminfo = directory_ / "meminfo";
   std::ofstream(meminfo) << "MemTotal: 100 kB\nHugePages_Total:     200\nHugePages_Free:      130\n"
