@@ -194,15 +194,18 @@ def stock_cases(maker):
 
 
 def terminal_cases(maker):
-    """Outside of a lab, as by `hostnic run`: somebody sits at a terminal, and nobody reads a log."""
+    """Outside of a lab, as by `hostnic run`: somebody sits at a terminal; elsewhere only a path that is none is named."""
     def both():
         pingpong = f"timeout 20 env -u HOSTNIC_LAB ibv_rc_pingpong -p {maker.next_port()}"
         return f"{pingpong} & sleep 1; {pingpong} localhost; wait; true"
     yield Case("names a mistake on a terminal", maker.lab([], ["script", "-qec", both(), "/dev/null"]), 60, True,
                says("no GRH: .*ibv_rc_pingpong: -g 0"))
-    # Nothing but what the programs say.
-    yield Case("names no mistake unasked", maker.lab([], ["sh", "-c", both()]), 60, True,
-               lambda output: None if "Failed to modify QP to RTR" in output and "no GRH" not in output else "something is said unasked")
+    # Each program once, wherever its stderr goes.
+    yield Case("names a missing GRH wherever", maker.lab([], ["sh", "-c", both()]), 60, True,
+               lambda output: None if output.count("no GRH: ") in (1, 2) else "not once by those that come so far")
+    silent = f"{maker.build / 'hostnic'} run --device hnic0 -- env -u HOSTNIC_LAB ibv_srq_pingpong -g 0 -r 100000; true"
+    yield Case("names no other mistake unasked", maker.lab([], ["sh", "-c", silent]), 60, True,
+               lambda output: None if "Couldn't create SRQ" in output and "max_wr" not in output else "something is said unasked")
 
 
 def mistake_cases(maker):

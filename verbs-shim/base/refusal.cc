@@ -86,6 +86,20 @@ int error_of(Reason reason) {
   }
 }
 
+// Whether the call is about a way that RoCE has not, which nobody asks for to find out: everybody's
+// first program ends by it, so that it is said wherever anything is.
+bool is_wrong_path(Reason reason) {
+  switch (reason) {
+    case Reason::kNoGrh:
+    case Reason::kSgidIndex:
+    case Reason::kNoHost:
+    case Reason::kGidFamily:
+      return true;
+    default:
+      return false;
+  }
+}
+
 // What belongs to a state: `from` to `to`, or `from` alone where they are the same.
 void describe_step(const Refusal& r, const char* verb, char* line, size_t bytes) {
   char names[300];
@@ -248,7 +262,8 @@ void describe(const Refusal& r, char* line, size_t bytes) noexcept {
 [[gnu::cold]] void tell_refusal(const char* call, uint32_t qpn, int error) noexcept {
   static std::array<std::atomic<bool>, static_cast<size_t>(Reason::kCount)> told{};
   const Refusal refusal = std::exchange(noted, {});
-  const LogLevel level = somebody_reads() ? LogLevel::kWarn : LogLevel::kInfo;
+  const bool warns = somebody_reads() || is_wrong_path(refusal.reason);
+  const LogLevel level = warns ? LogLevel::kWarn : LogLevel::kInfo;
   if (refusal.reason == Reason::kNone || !log_enabled(level)) return;
   // Memory's errors have their own values.
   if (refusal.reason != Reason::kMemory && error_of(refusal.reason) != error) return;
@@ -263,8 +278,8 @@ void describe(const Refusal& r, char* line, size_t bytes) noexcept {
   describe(refusal, line, sizeof line);
   if (qpn != 0) snprintf(of_qp, sizeof of_qp, "QP 0x%x: ", qpn);
   const char* const name = strerrorname_np(error);
-  (somebody_reads() ? log_warn : log_info)("%s: %s%s (%s)", call, of_qp, line,
-                                           name == nullptr ? "error" : name);
+  (warns ? log_warn : log_info)("%s: %s%s (%s)", call, of_qp, line,
+                                name == nullptr ? "error" : name);
   errno = saved_errno;
 }
 
