@@ -100,6 +100,14 @@ void descriptors_that_linger(const Target& target) {
   std::list<LingeringSocket> sockets;
   std::list<UniqueFd> connections;
   const auto lingering = [&] { return sockets.emplace_back().fd(); };
+  // Closes what has been sent while hostnicd looks at it, so that its close is the last one, which
+  // waits; where it was faster this waits, in a thread of its own.
+  const auto give_up = [&](UniqueFd outer) {
+    std::thread([&ours = sockets.back(), fd = std::move(outer)]() mutable {
+      fd.reset();
+      ours.give_up_ours();
+    }).detach();
+  };
   const auto request = [&](ControlKind kind, std::span<const std::byte> payload,
                            std::span<const int> fds) {
     const int to = connections.emplace_back(connect_to(target.socket)).get();
@@ -109,7 +117,7 @@ void descriptors_that_linger(const Target& target) {
   OpenRequest open{};
   open.device_index = target.device;
   const auto open_bytes = std::as_bytes(std::span(&open, 1));
-  for (const bool in_another : {false, true}) {
+  for (const bool in_another : {false, true, true, false, true}) {
     UniqueFd outer;
     const auto descriptor = [&] {
       const int fd = lingering();
@@ -124,6 +132,7 @@ void descriptors_that_linger(const Target& target) {
           std::pair(ControlKind::kRegisterMr, open_bytes)}) {
       const int fd = descriptor();
       request(kind, payload, {&fd, 1});
+      give_up(std::move(outer));
     }
     // The rdma_cm device's answers are awaited on such a descriptor; and too many come along.
     for (const size_t count : {1, 2, 64, 200}) {
@@ -134,13 +143,13 @@ void descriptors_that_linger(const Target& target) {
       send_with(file, &first, sizeof(first), fds);
       const int plain = connections.emplace_back(connect_to(target.socket)).get();
       send_with(plain, "nonsense", 8, fds);
+      give_up(std::move(outer));
     }
     // A connection that goes with what lies in it.
     const int fd = descriptor();
     send_with(connect_to(target.socket).get(), "nonsense", 8, {&fd, 1});
+    give_up(std::move(outer));
   }
-  // Where hostnicd has closed its own by now, that waits for us.
-  for (LingeringSocket& each : sockets) std::thread([&each] { each.give_up_ours(); }).detach();
   fmt::print("{} sockets linger\n", sockets.size());
   wait(target);
 }

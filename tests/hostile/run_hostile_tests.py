@@ -15,6 +15,7 @@ import resource
 import select
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -52,6 +53,8 @@ HONEST = ["--rounds", "6", "--max-bytes", "1m", "--timeout-seconds", "30"]
 
 # How the threads that serve NICs are called, up to DPDK 22.11 and from 23.03 on.
 LCORES = ("rte-worker", "dpdk-worker")
+# Of those that the cases name themselves.
+RPING_PORT, METRICS_PORT = 7471, 19471
 HOLES = "cut off memory that it had registered|its memory is gone"
 
 
@@ -83,6 +86,8 @@ class Case:
     memory_mb: int = 0
     # How many page tables hostnicd may have, in MiB; 0: any number.
     page_tables_mb: int = 0
+    # A service manager wants signs of life.
+    watched: bool = False
     # What else than an attack beside honest programs.
     runs: Optional[Callable] = None
 
@@ -173,6 +178,12 @@ class Daemon:
         self.directory.chmod(0o711)
         self.socket = self.directory / "hostnicd.sock"
         self.log_path = self.directory / "log"
+        self.signs = None
+        self.watched = {}
+        if case.watched:
+            self.signs = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+            self.signs.bind(str(self.directory / "signs"))
+            self.watched = {"NOTIFY_SOCKET": str(self.directory / "signs"), "WATCHDOG_USEC": "1000000"}
         config = self.directory / "config.toml"
         config.write_text(f"[hostnicd]\nsocket_mode = '0666'\n{case.config}\n" + "[[nic]]\n" * 2)
         command = [options.build / "hostnicd", "--config", config, "--socket", self.socket, "--no-prompt"]
@@ -190,7 +201,7 @@ class Daemon:
             process = subprocess.Popen(
                 [*self.command, "--ready-fd", str(told)], stdin=subprocess.DEVNULL,
                 stdout=log, stderr=log, pass_fds=[told], start_new_session=True,
-                env={**os.environ, "XDG_RUNTIME_DIR": str(self.directory), "HOSTNIC_LAB": "1"})
+                env={**os.environ, **self.watched, "XDG_RUNTIME_DIR": str(self.directory), "HOSTNIC_LAB": "1"})
             os.close(told)
             if ready_file.read(1) == b"":
                 raise Failed("hostnicd did not start")
@@ -590,6 +601,27 @@ def run_crowd(options, _case, daemon):
     print(f"     {said}")
 
 
+def run_watched(options, case, daemon):
+    """A service manager, who kills a hostnicd that says nothing, goes on hearing of it."""
+    with attack(options, daemon, case) as attacker:
+        if not re.match(case.says, said := first_line(attacker)):
+            raise Failed(f"the attack says: {said}")
+        daemon.signs.setblocking(False)
+        with contextlib.suppress(BlockingIOError):
+            while daemon.signs.recv(100):
+                pass  # said before
+        daemon.signs.settimeout(HONEST_S)
+        try:
+            for _ in range(3):
+                while daemon.signs.recv(100) != b"WATCHDOG=1":
+                    pass
+        except TimeoutError as error:
+            raise Failed(f"hostnicd gives no sign of life in {HONEST_S} s") from error
+        if attacker.poll() is not None:
+            raise Failed("the attack was over before")
+        end_beside(daemon, attacker)
+
+
 def threads_of(daemon):
     return len(os.listdir(f"/proc/{daemon.process.pid}/task"))
 
@@ -690,6 +722,43 @@ def check_captures(options, daemon):
             raise Failed(f"`hostnic capture` by user {user} shows packets")
 
 
+def of_user(user):
+    return as_user(user) if user != 0 else []
+
+
+@contextlib.contextmanager
+def belongings(options, daemon, user):
+    """What a user's programs have, and had: the process that has queue pairs, the one whose queue pairs went with it,
+    and the one that listens by rdma_cm."""
+    environment = {**daemon.environment(), "HOME": str(daemon.directory)}
+    hostile = [options.apps / "tests/hostile/hostnic-hostile", "shares-with-others", "--socket", daemon.socket,
+               *(["--uid", user] if user != 0 else [])]
+    listens = [*of_user(user), options.apps / "hostnic", "run", "--", "rping", "-s", "-p", RPING_PORT + (user != 0)]
+    with running([*hostile, "--seconds", ATTACK_S]) as holder, running(listens, env=environment) as listener:
+        if not first_line(holder).startswith("writes"):
+            raise Failed("a program of each user's does not begin")
+        with running([*hostile, "--seconds", 1]) as gone:
+            output_of(gone, HONEST_S, "a program that ends")
+        end = time.monotonic() + ANSWER_S
+        while f" pid {listener.pid} " not in (shown := daemon.ask("show cm").stdout):
+            if time.monotonic() > end or listener.poll() is not None:
+                raise Failed(f"a program that listens by rdma_cm is not there: {shown}")
+            time.sleep(0.1)
+        yield {"show client": f" pid {holder.pid} ", "show qp": "", "show cm": f" pid {listener.pid} ",
+               "show dead": f"(pid {gone.pid})", "explain last": f"(pid {gone.pid})",
+               "show metrics": f'pid="{holder.pid}"'}
+
+
+def check_metrics_of_all(daemon, mine, others):
+    """By HTTP everybody on the machine sees everybody's."""
+    fetch = f"import urllib.request as r; print(r.urlopen('http://127.0.0.1:{METRICS_PORT}/metrics').read().decode())"
+    done = subprocess.run([*map(str, as_user(STRANGER)), sys.executable, "-c", fetch], capture_output=True, text=True,
+                          timeout=ANSWER_S, cwd="/")
+    for each in (mine, others):
+        if each["show metrics"] not in done.stdout:
+            raise Failed(f"GET /metrics lacks {each['show metrics']}: {done.stdout[-500:]}{done.stderr[-500:]}")
+
+
 def run_who_may_do_what(options, _case, daemon):
     """SECURITY.md's table of commands, row by row, and that it has all of them."""
     check_captures(options, daemon)
@@ -701,18 +770,18 @@ def run_who_may_do_what(options, _case, daemon):
                                                  for command, _ in rows)]
     if missing or len(known) < 10:
         raise Failed(f"commands that the table has not: {missing} of {known}")
-    with contextlib.ExitStack() as stack:
-        holders = {}
-        for uid in (0, NOBODY):
-            more = ["--uid", uid] if uid != 0 else []
-            process = stack.enter_context(running(
-                [options.apps / "tests/hostile/hostnic-hostile", "shares-with-others", "--socket", daemon.socket,
-                 "--seconds", ATTACK_S, *more]))
-            if not first_line(process).startswith("writes"):
-                raise Failed("a program of each user's does not begin")
-            holders[uid] = process.pid
+    # Root's program is the last one that has ended.
+    with belongings(options, daemon, NOBODY) as mine, belongings(options, daemon, 0) as others_have:
+        check_metrics_of_all(daemon, mine, others_have)
         clients = {int(pid): number for number, pid in
                    re.findall(r"^client (\d+) .* pid (\d+) ", daemon.ask("show client").stdout, re.MULTILINE)}
+        for each in (mine, others_have):
+            each["show qp"] = f" client {clients[int(each['show client'].split()[1])]} "
+        for command in mine:
+            if others_have[command] not in (shown := daemon.ask(command).stdout):
+                raise Failed(f"'{command}' of root's lacks {others_have[command]}: {shown}")
+        if not {command for command, others in rows if others == "own"} <= mine.keys():
+            raise Failed("a command shows others their own, and nobody has any here")
         for command, others in rows:
             answer = ask_as(options, daemon, NOBODY, command)
             said = f"'{command}' of another user's: {answer.returncode} {answer.stdout}{answer.stderr}"
@@ -720,12 +789,8 @@ def run_who_may_do_what(options, _case, daemon):
                 raise Failed(said)
             if others == "no" and "is for the user who runs hostnicd" not in answer.stderr:
                 raise Failed(said)
-            if command == "show client" and (f" pid {holders[0]} " in answer.stdout or
-                                             f" pid {holders[NOBODY]} " not in answer.stdout):
-                raise Failed(said)
-            if command == "show qp" and (f" client {clients[holders[0]]} " in answer.stdout or
-                                         f" client {clients[holders[NOBODY]]} " not in answer.stdout):
-                raise Failed(said)
+            if others == "own" and (others_have[command] in answer.stdout or mine[command] not in answer.stdout):
+                raise Failed(f"{said}: {mine[command]} and not {others_have[command]} was to be there")
     for command, _ in rows:
         if (answer := ask_as(options, daemon, 0, command)).returncode != 0:
             raise Failed(f"'{command}' of root's: {answer.stdout}{answer.stderr}")
@@ -753,7 +818,10 @@ for _name, _user, _namespace in (("nobody's", NOBODY, ("unshare", "-U", f"--map-
                                  ("its root's", DAEMON_USER, ("unshare", "-Ur"))):
     CASES.append(Case(f"commands of strangers, in a user namespace of {_name}", "", user=_user,
                       namespace=_namespace, needs_root=True, runs=run_strangers_commands))
-CASES.append(Case("who may do what", "", needs_root=True, ends=True, runs=run_who_may_do_what))
+CASES.append(Case("who may do what", "", needs_root=True, ends=True, runs=run_who_may_do_what,
+                  config=f"metrics_port = {METRICS_PORT}"))
+CASES.append(Case("signs of life beside descriptors that linger", "descriptors-that-linger", seconds=ATTACK_S,
+                  runs=run_watched, watched=True))
 CASES.append(Case("400 requests that wait", "requests-that-wait", seconds=ATTACK_S, needs_root=True,
                   runs=run_requests_that_wait))
 CASES.append(Case("1,000 connections that ask for nothing", "connections-that-wait", seconds=ATTACK_S,
