@@ -221,6 +221,47 @@ void await_sleep(pid_t thread) {
   }
 }
 
+// A thread that waits at the channel which an id leaves hears of those that stay, and of nothing
+// else.
+TEST_F(RdmaCm, WhoWaitsHearsNothingOfAnIdThatHasMigrated) {
+  for (int i = 0; i < 50; ++i) {
+    Channel before, after;
+    Id id(before), other(before);
+    ASSERT_EQ(id.resolve(ip, 1), 0);
+    ASSERT_TRUE(before.readable(5000));
+    std::atomic<pid_t> waiting{0};
+    rdma_cm_id* heard = nullptr;
+    // One round in two the event goes while it is being waited for.
+    if (i % 2 == 0) {
+      ASSERT_EQ(rdma_migrate_id(id.id, after.channel), 0) << strerror(errno);
+    }
+    std::thread waiter([&] {
+      waiting = gettid();
+      rdma_cm_event* event = nullptr;
+      if (rdma_get_cm_event(before.channel, &event) != 0) return;
+      heard = event->id;
+      rdma_ack_cm_event(event);  // an id migrates when its events are acknowledged
+    });
+    if (i % 2 == 0) {
+      while (waiting == 0) sched_yield();
+      await_sleep(waiting);
+    } else {
+      ASSERT_EQ(rdma_migrate_id(id.id, after.channel), 0) << strerror(errno);
+    }
+    ASSERT_EQ(other.resolve(ip, 1), 0);
+    waiter.join();
+    const bool was_first = heard == id.id;
+    ASSERT_TRUE(heard == other.id || (i % 2 == 1 && was_first));
+    if (was_first) {
+      EXPECT_EQ(Taken(before).event->id, other.id);
+    } else {
+      EXPECT_EQ(Taken(after).event->id, id.id);
+    }
+    EXPECT_FALSE(before.readable(0));
+    EXPECT_FALSE(after.readable(0));
+  }
+}
+
 // As in a kernel, where the event may go with its id before the waiting thread has looked, and the
 // thread goes on waiting, whatever becomes of the descriptor. It waits for ever then, so it is
 // nobody's.
