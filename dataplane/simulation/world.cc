@@ -62,15 +62,15 @@ Host::Host(World& world, uint32_t index, uint32_t nic_index)
     if (nic.transport == Transport::kAuto || !s.told_of_roce) break;
     nic.transports.push_back({gid_of(address_of(host)), 128, Transport::kRoce});
   }
-  nic.max_qps = 64;
+  nic.max_qps = s.max_qps;
   nic.always_icrc = s.always_icrc;
   nic.segmentation = s.segmentation;
   if (nic_index == index)
     own_nic_ = std::make_unique<Nic>(nic, world.mrs(), world.pools(), world.wire().port(index));
   nic_ = own_nic_ ? own_nic_.get() : &world.host(nic_index).nic();
   auto channel = ClientChannel::create({.client_id = index + 1,
-                                        .max_qps = 64,
-                                        .arena_bytes = 16 << 20,
+                                        .max_qps = s.max_qps,
+                                        .arena_bytes = uint64_t{s.max_qps} << 18,
                                         .program = "sim",
                                         .pid = 0,
                                         .user_windows = world.settings().user_windows});
@@ -82,7 +82,7 @@ Host::Host(World& world, uint32_t index, uint32_t nic_index)
           "the driver's mapping of the segment");
   require(nic_->attach(channel_.get()) == 0, "attach");
   driver::DriverSettings settings;
-  settings.max_qps = 64;
+  settings.max_qps = s.max_qps;
   settings.mtu_bytes = s.mtu_bytes;
   settings.window = window;
   settings.line_rate_mbps = static_cast<uint32_t>(s.link.gigabits * 1000);

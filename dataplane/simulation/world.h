@@ -54,6 +54,7 @@ struct WorldSettings {
   bool segmentation = false;  // the wire carries bundles
   LinkSettings link;
   double pool_scale = 0.25;
+  uint32_t max_qps = 64;               // of a program
   uint32_t user_windows = UINT32_MAX;  // see ClientChannel::Settings
   // Of host i: element i modulo the size.
   std::vector<wire::Policy> policies = {wire::Policy::kSelective};

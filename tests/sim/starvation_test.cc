@@ -142,6 +142,60 @@ TEST_P(Starvation, StopsNobodyForGood) {
   }
 }
 
+// As where single clients of many got nothing for good: a thousand queue pairs of one program,
+// whose short messages all wait for one NIC's turns, while others' come and go, and packets get
+// lost now and then. With sixty messages each, and not five, it took a processor for minutes, and
+// none stopped either.
+TEST_P(Starvation, StopsNoneOfAThousandQueuePairs) {
+  const auto& [whom, transport, waits, on_wire] = GetParam();
+  if (whom != Starved::kEverybody) return;  // a part of that
+  constexpr uint32_t kQueuePairs = 1000;
+  for (const uint32_t loss_percent : {0u, 1u}) {
+    WorldSettings settings;
+    settings.more_clients_of = {0, 1};
+    settings.max_qps = 1024;
+    settings.transport = transport;
+    settings.driver_waits_for_wake_up = waits;
+    settings.segmentation = on_wire;
+    settings.link.is_wire = on_wire;
+    settings.link.gigabits = 4;
+    settings.trace = false;
+    World world(settings);
+    Random lost(11);
+    if (loss_percent != 0) {
+      world.wire().set_judge(
+          [&](uint32_t, const wire::Packet&) { return Fate{.drop = lost.percent(loss_percent)}; });
+    }
+    std::vector<std::unique_ptr<StarvedStream>> streams;
+    const auto add = [&](uint32_t near, uint32_t far, SendOp op, uint32_t bytes, uint32_t depth,
+                         uint32_t messages) {
+      streams.push_back(std::make_unique<StarvedStream>(
+          world, near, far,
+          StreamSettings{.op = op, .message_bytes = bytes, .depth = depth, .messages = messages}));
+    };
+    constexpr uint32_t kMessages = 5;
+    for (uint32_t i = 0; i < kQueuePairs; ++i) add(0, 1, SendOp::kSend, 32, 2, kMessages);
+    add(2, 3, SendOp::kRead, 4096, 8, 30 * kMessages);
+    add(3, 2, SendOp::kWrite, 64 << 10, 4, 10 * kMessages);
+    Starver starver(world, whom, 7);
+    world.add(starver);
+    const auto all_finished = [&] {
+      return std::ranges::all_of(streams, [](const auto& one) { return one->stream().finished(); });
+    };
+    EXPECT_TRUE(world.run_until(all_finished, 600 * kSecond)) << "loss " << loss_percent << " %";
+    size_t stopped = 0;
+    for (const auto& each : streams) {
+      EXPECT_FALSE(each->stream().failed()) << static_cast<int>(each->stream().status());
+      stopped += !each->stream().finished();
+    }
+    EXPECT_EQ(stopped, 0u) << "loss " << loss_percent << " %";
+    EXPECT_FALSE(world.failed()) << world.report();
+    RecordProperty(loss_percent == 0 ? "took_ms" : "took_with_loss_ms",
+                   std::to_string(world.now() / kMillisecond));
+    if (HasFailure()) break;
+  }
+}
+
 std::string name_of(const testing::TestParamInfo<Case>& info) {
   const auto& [whom, transport, waits, on_wire] = info.param;
   return fmt::format("{}{}{}{}",
