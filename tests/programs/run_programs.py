@@ -22,11 +22,12 @@ from table import NETWORKS, ROWS  # noqa: E402
 
 NICS = ["hostnic", "hostnicd", "libhostnic-verbs.so"]
 PARTS_OF_ROWS = ["in_lab.py", "iser.sh", "qemu_migration.py", "memory_check.py", "memory_check.go", "MemoryCheck.java",
-                 "memory_exchange_jni.c"]
+                 "memory_exchange_jni.c", "memory_guests.py"]
 # Own programs and libraries: name, compiler, source, options.
 OWN = [("mpi-check-openmpi", "mpicxx.openmpi", "mpi_check.cc"), ("mpi-check-mpich", "mpicxx.mpich", "mpi_check.cc"),
        ("shmem-check", "oshc++", "shmem_check.cc"),
-       ("libmemory-exchange.so", "gcc", "memory_exchange.c", "-shared", "-fPIC", "-libverbs")]
+       ("libmemory-exchange.so", "gcc", "memory_exchange.c", "-shared", "-fPIC", "-libverbs"),
+       ("libmemory-guest.so", "gcc", "memory_guest.c", "-shared", "-fPIC", "-L{home}", "-lmemory-exchange")]
 
 
 class Packages:
@@ -106,7 +107,8 @@ class Maker:
 def compile_own(home):
     for name, compiler, source, *words in OWN:
         if shutil.which(compiler):
-            subprocess.run([compiler, "-O2", "-o", home / name, HERE / source, *words], check=True)
+            subprocess.run([compiler, "-O2", "-o", home / name, HERE / source,
+                            *(word.format(home=home) for word in words)], check=True)
 
 
 def cells(rows):

@@ -81,15 +81,15 @@ class AsideTable {
   int add(uint64_t start, uint64_t end, uint64_t stash_delta, bool takes_out);
   // Gives the slices of [start, end) that are in one state another.
   void mark(uint64_t start, uint64_t end, SliceState from, SliceState to);
-  // Forgets [start, end), whole slices of which nothing lies aside, after let_go(from, to) for each
-  // piece of memory. In the middle of memory it takes an entry; without one the range stays known,
+  // Forgets [start, end), whole slices of which nothing lies aside, after let_go(from, to, stash_delta)
+  // for each piece of memory. In the middle of memory it takes an entry; without one the range stays known,
   // as filled.
   template <class LetGo>
   void cut(uint64_t start, uint64_t end, LetGo let_go) {
     for (Aside& aside : asides_) {
       if (!aside.overlaps(start, end)) continue;
       const uint64_t from = std::max(aside.start.load(), start), to = std::min(aside.end, end);
-      let_go(from, to);
+      let_go(from, to, aside.stash_delta);
       take_from(aside, from, to);
     }
   }

@@ -11,6 +11,10 @@ namespace hostnic::memory {
 namespace {
 
 constexpr int kPrivate = MAP_PRIVATE | MAP_ANONYMOUS;
+constexpr int kMoves = MREMAP_MAYMOVE | MREMAP_FIXED;
+#ifndef MREMAP_DONTUNMAP
+#define MREMAP_DONTUNMAP 4
+#endif
 
 void* failed(int error) {
   errno = error;
@@ -19,32 +23,56 @@ void* failed(int error) {
 
 bool is_at_home(const Area& area) { return area.offset == area.start; }
 
+bool stays_mapped(const Remap& call) { return (call.flags & MREMAP_DONTUNMAP) != 0; }
+
+// Maps zeros that are not locked, and have no pages after mlockall(MCL_FUTURE) either. Returns
+// MAP_FAILED with errno.
+void* map_zeros(uint64_t bytes, int prot) {
+  void* const at = raw_mmap(nullptr, bytes, PROT_NONE, kPrivate, -1, 0);
+  if (at == MAP_FAILED) return at;
+  raw_munlock(at, bytes);
+  if (prot == PROT_NONE || mprotect(at, bytes, prot) == 0) return at;
+  const int error = errno;
+  raw_munmap(at, bytes);
+  return failed(error);
+}
+
+// Has what was mapped behind a part be locked if the part is. Returns 0 or an errno value.
+int lock_like(const Area& part, uint64_t at, uint64_t bytes) {
+  if (!part.locked) {
+    raw_munlock(pointer(at), bytes);  // mlockall(MCL_FUTURE) is about new mappings
+    return 0;
+  }
+  return syscall(SYS_mlock, at, bytes) == 0 ? 0 : EAGAIN;
+}
+
 }  // namespace
 
 bool LargeMoves::is_valid(const Remap& call) const {
-  const bool fixed = (call.flags & MREMAP_FIXED) != 0,
-             may_move = (call.flags & MREMAP_MAYMOVE) != 0;
+  // The place is a wish where the old one stays mapped and it is not fixed.
+  const bool has_place = (call.flags & (MREMAP_FIXED | MREMAP_DONTUNMAP)) != 0;
+  const bool may_move = (call.flags & MREMAP_MAYMOVE) != 0;
   const bool is_apart = call.to >= call.end() || call.to + call.new_bytes <= call.start;
-  return (call.flags & ~(MREMAP_MAYMOVE | MREMAP_FIXED)) == 0 && call.new_bytes != 0 &&
+  return (call.flags & ~(kMoves | MREMAP_DONTUNMAP)) == 0 && call.new_bytes != 0 &&
          call.start % kPageBytes == 0 && call.end() > call.start &&
          call.start + call.new_bytes > call.start &&
-         (!fixed || (may_move && is_apart && call.to % kPageBytes == 0 &&
+         (!stays_mapped(call) || call.new_bytes == call.old_bytes) &&
+         (!has_place || (may_move && is_apart && call.to % kPageBytes == 0 &&
                      call.to + call.new_bytes > call.to)) &&
          state_.mirror_watch.reports();
 }
 
 // Finds the areas of [start, end), cut to it. Returns false if they are not the program's one piece
-// of private memory that is not locked, or not much of it is in the mirror and all at home.
+// of private memory, locked or not as a whole, or not much of it is in the mirror and all at home.
 bool LargeMoves::find_parts(const Remap& call, RawVector<Area>& parts) const {
   if (!read_areas(call.start, call.end(), parts)) return false;
-  if (process_memory().locked_kb != 0 &&
-      (!mark_locked(parts) || std::ranges::any_of(parts, &Area::locked)))
-    return false;
+  if (process_memory().locked_kb != 0 && !mark_locked(parts)) return false;
   uint64_t at = call.start, in_mirror_bytes = 0;
   bool any_away = false;
   for (Area& part : parts) {
     const bool in_mirror = state_.is_of_mirror(part);
     if (part.start > at || part.prot != parts.front().prot ||
+        part.locked != parts.front().locked ||
         (!in_mirror && (part.shared || part.inode != 0)))
       return false;
     part.offset += at - part.start;
@@ -76,6 +104,8 @@ bool LargeMoves::takes(const Remap& call, RawVector<Area>& parts) {
     // Nothing may be in the mirror any more.
     takes = find_parts(call, parts);
   }
+  // After mlockall(MCL_FUTURE) RLIMIT_MEMLOCK may have no room for the place.
+  takes = takes && (!parts.front().locked || (call.flags & MREMAP_FIXED) != 0 || finds_room(call));
   if (!takes) {
     parts.clear();
     return false;
@@ -88,6 +118,12 @@ bool LargeMoves::takes(const Remap& call, RawVector<Area>& parts) {
   return true;
 }
 
+bool LargeMoves::finds_room(const Remap& call) {
+  const uint64_t delta = Migrator::reserve_stash(call.start, call.start + call.new_bytes);
+  if (delta != 0) raw_munmap(pointer(call.start + delta), call.new_bytes);
+  return delta != 0;
+}
+
 void* LargeMoves::move(const Remap& call, const RawVector<Area>& parts) {
   void* const result = move_parts(call, parts);
   const int error = errno;
@@ -97,7 +133,7 @@ void* LargeMoves::move(const Remap& call, const RawVector<Area>& parts) {
 }
 
 void* LargeMoves::move_parts(const Remap& call, const RawVector<Area>& parts) {
-  if ((call.flags & MREMAP_FIXED) == 0) {
+  if ((call.flags & (MREMAP_FIXED | MREMAP_DONTUNMAP)) == 0) {
     if (call.new_bytes == call.old_bytes || grow_in_place(call, parts.back()))
       return pointer(call.start);
     if ((call.flags & MREMAP_MAYMOVE) == 0) return failed(ENOMEM);
@@ -116,40 +152,70 @@ bool LargeMoves::grow_in_place(const Remap& call, const Area& last) {
   void* grown = libc_mmap(at, more, last.prot, kFlags, -1, 0);
   if (grown == MAP_FAILED && errno == EEXIST && Guards::any())
     grown = guards_.mmap(at, more, last.prot, kFlags, -1, 0);
-  return grown == at;
+  if (grown != at) return false;
+  if (lock_like(last, call.end(), more) == 0) return true;
+  raw_munmap(at, more);
+  return false;
+}
+
+// Reserves the place that a move goes to, and returns how far that is; 0: there is none.
+uint64_t LargeMoves::reserve_place(const Remap& call) {
+  if (call.to != 0 && raw_mmap(pointer(call.to), call.new_bytes, PROT_NONE,
+                               kPrivate | MAP_NORESERVE | MAP_FIXED_NOREPLACE, -1,
+                               0) == pointer(call.to))
+    return call.to - call.start;
+  // The new place lies towards slices as the old one does, so that whole page tables move.
+  return Migrator::reserve_stash(call.start, call.start + call.new_bytes);
+}
+
+// Moves one area, which may grow, to `to`. Where the old place stays mapped the kernel shows the
+// same pages of the mirror there: zeros take their place. Returns 0 or an errno value.
+int LargeMoves::move_part(const Area& part, uint64_t to, uint64_t more, bool stays) {
+  const uint64_t bytes = part.end - part.start;
+  const bool needs_zeros = stays && state_.is_of_mirror(part);
+  void* const zeros = needs_zeros ? map_zeros(bytes, part.prot) : nullptr;
+  if (zeros == MAP_FAILED) return errno;
+  int error = libc_mremap(pointer(part.start), bytes, bytes + more,
+                          kMoves | (stays ? MREMAP_DONTUNMAP : 0), pointer(to)) == MAP_FAILED
+                  ? errno
+                  : 0;
+  if (error == 0 && needs_zeros &&
+      raw_mremap(zeros, bytes, bytes, kMoves, pointer(part.start)) == MAP_FAILED) {
+    error = errno;
+    raw_mremap(pointer(to), bytes, bytes, kMoves, pointer(part.start));
+  }
+  if (error != 0 && needs_zeros) raw_munmap(zeros, bytes);
+  return error;
 }
 
 void* LargeMoves::move_elsewhere(const Remap& call, const RawVector<Area>& parts) {
-  constexpr int kFlags = MREMAP_MAYMOVE | MREMAP_FIXED;
   const uint64_t more = call.new_bytes - call.old_bytes;
   const bool fixed = (call.flags & MREMAP_FIXED) != 0;
-  uint64_t delta = call.to - call.start;
-  // The new place lies towards slices as the old one does, so that whole page tables move.
-  if (!fixed) delta = Migrator::reserve_stash(call.start, call.start + call.new_bytes);
+  const uint64_t delta = fixed ? call.to - call.start : reserve_place(call);
   if (delta == 0) return failed(ENOMEM);
   const bool ends_in_mirror = state_.is_of_mirror(parts.back());
   int error = 0;
   size_t moved = 0;
   for (; moved < parts.size() && error == 0; moved++) {
     const Area& part = parts[moved];
-    const uint64_t bytes = part.end - part.start;
     const bool grows = moved + 1 == parts.size() && !ends_in_mirror;
-    if (libc_mremap(pointer(part.start), bytes, bytes + (grows ? more : 0), kFlags,
-                    pointer(part.start + delta)) == MAP_FAILED)
-      error = errno;
+    error = move_part(part, part.start + delta, grows ? more : 0, stays_mapped(call));
   }
   if (error != 0) moved--;
   const uint64_t end = call.end() + delta;
-  if (error == 0 && ends_in_mirror && more != 0 &&
-      libc_mmap(pointer(end), more, parts.back().prot, kPrivate | MAP_FIXED, -1, 0) == MAP_FAILED)
-    error = errno;
+  if (error == 0 && ends_in_mirror && more != 0) {
+    void* const grown =
+        libc_mmap(pointer(end), more, parts.back().prot, kPrivate | MAP_FIXED, -1, 0);
+    error = grown == MAP_FAILED ? errno : lock_like(parts.back(), end, more);
+    if (error != 0 && grown != MAP_FAILED) raw_munmap(grown, more);
+  }
   if (error == 0) {
     if (ends_in_mirror && more == 0) guards_.put(end);
     return pointer(call.start + delta);
   }
   while (moved-- > 0) {
     const uint64_t bytes = parts[moved].end - parts[moved].start;
-    raw_mremap(pointer(parts[moved].start + delta), bytes, bytes, kFlags,
+    raw_mremap(pointer(parts[moved].start + delta), bytes, bytes, kMoves,
                pointer(parts[moved].start));
   }
   if (!fixed) raw_munmap(pointer(call.start + delta), call.new_bytes);

@@ -21,7 +21,7 @@ inline constexpr uint64_t kLargeMoveBytes = 32 << 20;
 struct Remap {
   uint64_t start = 0, old_bytes = 0, new_bytes = 0;
   int flags = 0;
-  uint64_t to = 0;  // MREMAP_FIXED
+  uint64_t to = 0;  // MREMAP_FIXED; MREMAP_DONTUNMAP: where the program would like it, or 0
   uint64_t end() const { return start + old_bytes; }
 };
 
@@ -48,7 +48,10 @@ class LargeMoves {
   bool is_valid(const Remap& call) const;
   bool find_parts(const Remap& call, RawVector<Area>& parts) const;
   void* move_parts(const Remap& call, const RawVector<Area>& parts);
+  static bool finds_room(const Remap& call);
+  static uint64_t reserve_place(const Remap& call);
   bool grow_in_place(const Remap& call, const Area& last);
+  int move_part(const Area& part, uint64_t to, uint64_t more, bool stays);
   void* move_elsewhere(const Remap& call, const RawVector<Area>& parts);
   void note(const Remap& call, const RawVector<Area>& parts, uint64_t to);
   bool bring_part_home(const Area& area);

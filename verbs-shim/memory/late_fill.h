@@ -147,7 +147,10 @@ class LateFill {
   void wake(uint64_t start, uint64_t end) const;
   bool hand_over(uint64_t start, uint64_t end) const;
   void let_go(uint64_t start, uint64_t end) const;
-  void cut(uint64_t start, uint64_t end);
+  // Of memory that is filled the stash has given all of its pages; of what has gone home it is no
+  // longer there.
+  enum class Stash { kEmpty, kGone };
+  void cut(uint64_t start, uint64_t end, Stash stash);
 
   std::atomic<State> state_{State::kNotStarted};  // futex word while it starts
   int start_error_ = 0;

@@ -63,7 +63,7 @@ int LateFill::carry_out() {
       return 0;
     case Command::kFill:
       error = fill_all(start, end);
-      if (error == 0) cut(slice_down(start), slice_up(end));
+      if (error == 0) cut(slice_down(start), slice_up(end), Stash::kEmpty);
       return error;
     case Command::kTake:
       asides_.mark(start, end, SliceState::kWanted, AsideTable::kMoving);
@@ -71,7 +71,7 @@ int LateFill::carry_out() {
       return 0;
     case Command::kLeave:
       asides_.mark(start, end, AsideTable::kMoving, SliceState::kFilled);
-      cut(start, end);
+      cut(start, end, Stash::kGone);
       wake(start, end);
       return 0;
     case Command::kTidy:  // the last one is enough: it is for speed only
@@ -102,8 +102,13 @@ void LateFill::let_go(uint64_t start, uint64_t end) const {
   wake(start, end);
 }
 
-void LateFill::cut(uint64_t start, uint64_t end) {
-  asides_.cut(start, end, [this](uint64_t from, uint64_t to) { let_go(from, to); });
+void LateFill::cut(uint64_t start, uint64_t end, Stash stash) {
+  asides_.cut(start, end, [this, stash](uint64_t from, uint64_t to, uint64_t stash_delta) {
+    let_go(from, to);
+    if (stash == Stash::kGone) return;
+    raw_munlock(pointer(from + stash_delta), to - from);
+    Migrator::empty_stash(from + stash_delta, to - from);
+  });
 }
 
 }  // namespace hostnic::memory

@@ -282,7 +282,7 @@ int LateFill::fill_all(uint64_t start, uint64_t end) {
 
 void LateFill::settle(const AsideTable::Aside& aside, uint64_t start) {
   asides_.slice(aside, start).store(SliceState::kFilled, std::memory_order_release);
-  raw_madvise(pointer(start + aside.stash_delta), kSliceBytes, MADV_DONTNEED);
+  discard_private(pointer(start + aside.stash_delta), kSliceBytes);
   wake(start, start + kSliceBytes);
 }
 
@@ -300,7 +300,7 @@ bool LateFill::tidy_some() {
 bool LateFill::release_filled() {
   const AsideTable::Aside* const filled = asides_.filled();
   if (filled == nullptr) return false;
-  cut(filled->start, filled->end);
+  cut(filled->start, filled->end, Stash::kEmpty);
   tell_();
   return true;
 }

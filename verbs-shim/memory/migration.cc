@@ -32,7 +32,7 @@ uint64_t slice_end(uint64_t at, uint64_t end) {
 // Nothing can be accessed in an empty stash: mlockall() would bring a page for each of the
 // mirror's.
 void Migrator::empty_stash(uint64_t stash, uint64_t length) {
-  raw_madvise(pointer(stash), length, MADV_DONTNEED);
+  discard_private(pointer(stash), length);
   mprotect(pointer(stash), length, PROT_NONE);
 }
 

@@ -68,6 +68,13 @@ inline void* map_without_pages(void* at, size_t length) {
   return mprotect(memory, length, PROT_READ | PROT_WRITE) == 0 ? memory : MAP_FAILED;
 }
 
+// Frees the pages of private memory, locked ones too, where the kernel does that (Linux 5.18).
+inline void discard_private(void* at, size_t length) {
+  constexpr int kDontNeedLocked = 24;  // MADV_DONTNEED_LOCKED
+  if (raw_madvise(at, length, MADV_DONTNEED) != 0 && errno == EINVAL)
+    raw_madvise(at, length, kDontNeedLocked);
+}
+
 // While one exists its thread gets std::bad_alloc instead of new mappings: a program that has just
 // made room is perhaps about to map something at that very place by MAP_FIXED.
 class NoNewMappings {

@@ -67,6 +67,7 @@ class SystemCalls {
   bool begin_change(SystemChange& change, uint64_t start, uint64_t end);
   uint64_t segment_end(uint64_t start);
   void* shrink(const Remap& call);
+  bool move_block(void*& block, size_t usable_bytes, size_t length);
   bool prepare_move(SystemChange& change, const Remap& call, RawVector<Area>* parts);
   void note_growth(uint64_t start, uint64_t end) noexcept;
   bool prepare_replacement(SystemChange& change, uint64_t start, uint64_t end);

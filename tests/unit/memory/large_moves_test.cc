@@ -2,11 +2,16 @@
 // Much memory that libc's mremap moves stays in the mirror, and is the program's like any other.
 #include "verbs-shim/memory/large_moves.h"
 
+#include <malloc.h>
 #include <sys/stat.h>
 
 #include <cstring>
 
 #include "tests/unit/memory/watching.h"
+
+#ifndef MREMAP_DONTUNMAP
+#define MREMAP_DONTUNMAP 4
+#endif
 
 namespace hostnic::memory_testing {
 namespace {
@@ -65,6 +70,27 @@ class MemoryLargeMoves : public MemoryWatch {
     bool left_mirror = false;
     EXPECT_EQ(device.place_of(mr.va, &left_mirror), reinterpret_cast<uint64_t>(at));
     EXPECT_TRUE(left_mirror);
+  }
+  // The old place has zeros, which are private memory, and the new one the bytes that were there.
+  void move_and_leave_mapped(std::byte* to) {
+    Buffer buffer(kMuch);
+    Nic::Mr mr;
+    add(buffer, mr);
+    const int flags = MREMAP_MAYMOVE | MREMAP_DONTUNMAP | (to != nullptr ? MREMAP_FIXED : 0);
+    void* const moved = mremap(buffer.data(), kMuch, kMuch, flags, to);
+    ASSERT_NE(moved, MAP_FAILED) << std::strerror(errno);
+    auto* const at = static_cast<std::byte*>(moved);
+    EXPECT_EQ(in_mirror(at, kMuch), kMuch) << "nothing was copied";
+    EXPECT_EQ(in_mirror(buffer.data(), kMuch), 0u);
+    EXPECT_EQ(changed(at, kMuch), 0u);
+    EXPECT_EQ(not_zero(buffer.data(), kMuch), 0u);
+    std::memset(buffer.data(), 4, kMuch);
+    EXPECT_EQ(changed(at, kMuch), 0u);
+    expect_key_follows(mr, at);
+    nic.remove(mr);
+    if (to == nullptr) {
+      ASSERT_EQ(munmap(at, kMuch), 0);
+    }
   }
 };
 
@@ -201,6 +227,64 @@ TEST_F(MemoryLargeMoves, WhatIsDiscardedOrAdvisedThere) {
   nic.remove(mr);
   EXPECT_EQ(madvise(target.data() + kMiB, kMiB, MADV_WIPEONFORK), 0) << std::strerror(errno);
   EXPECT_EQ(changed(target.data() + 2 * kMiB, kMuch - 2 * kMiB, 2 * kMiB), 0u);
+}
+
+TEST_F(MemoryLargeMoves, WhatStaysMappedIsEmpty) { move_and_leave_mapped(nullptr); }
+
+TEST_F(MemoryLargeMoves, WhatStaysMappedWhereThePlaceIsFixedIsEmpty) {
+  Buffer target(kMuch);
+  move_and_leave_mapped(target.data());
+}
+
+// It stays locked, as a whole with what grows.
+TEST_F(MemoryLargeMoves, WhatIsLockedStaysLocked) {
+  Buffer buffer(kMuch);
+  Nic::Mr mr;
+  add(buffer, mr);
+  if (mlock(buffer.data(), kMuch) != 0) GTEST_SKIP() << std::strerror(errno);
+  std::byte* const at = move(buffer.data(), kMuch, kMuch + kMiB, nullptr);
+  ASSERT_NE(at, nullptr);
+  EXPECT_EQ(in_mirror(at, kMuch), kMuch) << "nothing was copied";
+  EXPECT_EQ(changed(at, kMuch), 0u);
+  EXPECT_EQ(not_zero(at + kMuch, kMiB), 0u);
+  memory::RawVector<memory::Area> areas;
+  const auto start = reinterpret_cast<uint64_t>(at);
+  ASSERT_TRUE(memory::read_areas(start, start + kMuch + kMiB, areas));
+  ASSERT_TRUE(memory::mark_locked(areas));
+  EXPECT_TRUE(std::ranges::all_of(areas, &memory::Area::locked));
+  expect_key_follows(mr, at);
+  nic.remove(mr);
+  ASSERT_EQ(munmap(at, kMuch + kMiB), 0);
+}
+
+// glibc's words lie before the block, on a page of their own as far as the registration goes.
+TEST_F(MemoryLargeMoves, ABlockThatGrowsStaysInTheMirror) {
+  auto* block = static_cast<std::byte*>(std::malloc(kMuch));
+  ASSERT_NE(block, nullptr);
+  const auto fill = [&](size_t first, size_t last) {
+    for (size_t i = (first + 60) / 61 * 61; i < last; i += 61) block[i] = Buffer::pattern(3, i);
+  };
+  fill(0, kMuch);
+  Nic::Mr mr;
+  ASSERT_TRUE(nic.add(reinterpret_cast<uint64_t>(block), kMuch, mr)) << nic.error;
+  size_t length = kMuch;
+  for (const size_t more : {size_t{1}, 4 * kMiB, 3 * kMiB + 77}) {
+    const size_t before = length;
+    length += more;
+    block = static_cast<std::byte*>(std::realloc(block, length));
+    ASSERT_NE(block, nullptr);
+    EXPECT_GE(in_mirror(block, kMuch), kMuch - 2 * kPage) << "nothing was copied";
+    EXPECT_EQ(changed(block, before), 0u);
+    EXPECT_GE(malloc_usable_size(block), length);
+    fill(before, length);
+  }
+  wait_for_revoker();
+  EXPECT_EQ(device.place_of(mr.va + kPage), reinterpret_cast<uint64_t>(block) + kPage);
+  nic.remove(mr);
+  block = static_cast<std::byte*>(std::realloc(block, kMiB));
+  ASSERT_NE(block, nullptr);
+  EXPECT_EQ(changed(block, kMiB), 0u);
+  std::free(block);
 }
 
 // It can be registered where it is now, and then reached by the way that is found.

@@ -181,6 +181,31 @@ TEST(LateRegistration, WhatIsAtHomeInPartMoves) {
   });
 }
 
+// The bytes of private memory that can be written to, which mlockall() would bring pages for.
+uint64_t writable_private_bytes() {
+  memory::TextRoom room;
+  uint64_t bytes = 0;
+  memory::for_each_area(room, [&](const memory::Area& area) {
+    if (!area.shared && (area.prot & PROT_WRITE) != 0) bytes += area.end - area.start;
+    return true;
+  });
+  return bytes;
+}
+
+TEST(LateRegistration, WhereItCameFromCanNotBeAccessed) {
+  late_child(Copies::kAll, [](LateNic& nic, auto& registrar, Buffer& buffer) {
+    const uint64_t before = writable_private_bytes();
+    LateNic::Mr mr;
+    ASSERT_TRUE(nic.add(buffer.va(), kLarge, mr));
+    ASSERT_TRUE(comes_true([&] { return !registrar.fills_late(mr.va, mr.length); }));
+    ASSERT_TRUE(comes_true([&] { return writable_private_bytes() < before; }))
+        << "mlockall() would bring pages there";
+    EXPECT_LE(writable_private_bytes(), before - kLarge + 4 * kMiB);
+    nic.remove(mr);
+    EXPECT_TRUE(is_right(buffer, 1));
+  });
+}
+
 class Told final : public memory::RegionUser {
  public:
   MemoryGate& memory_gate() override { return gate_; }
