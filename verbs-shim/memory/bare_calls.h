@@ -38,6 +38,8 @@ class BareCalls {
   bool take_home(const MoveCall& move, uint64_t to, const Area& area, const EventReader& reader,
                  TextRoom& room);
   bool take_outside_in_time(uint64_t start, uint64_t end);
+  uint64_t known_offset(uint64_t va) const;
+  void note_view(uint64_t start, uint64_t end, uint64_t offset);
   void make_private(uint64_t start, uint64_t end, uint64_t offset, const EventReader& reader,
                     TextRoom& room);
 

@@ -13,6 +13,7 @@
 #include <mutex>
 
 #include "verbs-shim/memory/bare_calls.h"
+#include "verbs-shim/memory/large_moves.h"
 
 namespace hostnic::memory {
 namespace {
@@ -77,9 +78,10 @@ void BareCalls::lose_in_time(uint64_t start, uint64_t end, const EventReader& re
 // Where a move has brought pages of the mirror. Returns false if they are none, or the kernel has
 // not moved them yet.
 bool BareCalls::find_moved(const MoveCall& move, uint64_t& to, Area& area, TextRoom& room) const {
-  uint64_t offset = move.from;
-  if (next_area(move.from, area, room) && area.start <= move.from && state_.is_of_mirror(area))
-    offset = area.offset + (move.from - area.start);
+  const bool stays =
+      next_area(move.from, area, room) && area.start <= move.from && state_.is_of_mirror(area);
+  const uint64_t offset =
+      stays ? area.offset + (move.from - area.start) : known_offset(move.from);
   if (move.to != 0) {
     to = move.to;
     return next_area(to, area, room) && area.start <= to && state_.is_of_mirror(area) &&
@@ -100,6 +102,27 @@ bool BareCalls::find_moved(const MoveCall& move, uint64_t& to, Area& area, TextR
   return found && looks < kMostLooks;
 }
 
+// The place in the mirror of what the program saw at `va`, where it may have moved before.
+uint64_t BareCalls::known_offset(uint64_t va) const {
+  std::unique_lock lock(state_.mutex, std::defer_lock);
+  if (!state_.has_moved_views.load() || !lock_in_time(lock)) return va;
+  for (const RegistrarState::View& view : state_.moved_views)
+    if (view.start <= va && va < view.end) return view.offset + (va - view.start);
+  return va;
+}
+
+// Has the library take over calls about what the program sees of the mirror there.
+void BareCalls::note_view(uint64_t start, uint64_t end, uint64_t offset) try {
+  std::unique_lock lock(state_.mutex, std::defer_lock);
+  if (!lock_in_time(lock)) return;
+  state_.mirror_watch.reserve();
+  state_.moved_views.push_back({start, end, offset});
+  state_.has_moved_views.store(true);
+  state_.mirror_watch.claim(start, end);
+  state_.update_bounds();
+} catch (...) {  // no memory: the kernel goes on telling of it
+}
+
 void BareCalls::settle_move(const MoveCall& move, const EventReader& reader) {
   TextRoom room;
   Area area;
@@ -107,12 +130,19 @@ void BareCalls::settle_move(const MoveCall& move, const EventReader& reader) {
   if (state_.migrator.is_own_view(move.from)) return;
   if (move.may_move && find_moved(move, to, area, room)) {
     const uint64_t offset = area.offset + (to - area.start);
-    const bool came_home =
-        !reader.is_late_fill && offset == move.from && take_home(move, to, area, reader, room);
+    const uint64_t old_end = move.from + move.old_bytes;
+    const bool is_much = move.old_bytes >= kLargeMoveBytes;
+    const bool came_home = !reader.is_late_fill && offset == move.from && !is_much &&
+                           take_home(move, to, area, reader, room);
+    // To copy much would take long: it stays in the mirror, and no key leads to it there. What has
+    // moved before moves on.
+    if (!reader.is_late_fill &&
+        (offset != move.from || (is_much && take_outside_in_time(move.from, old_end))))
+      note_view(to, to + std::min(move.old_bytes, move.new_bytes), offset);
     if (!came_home && move.new_bytes > move.old_bytes)
       make_private(to + move.old_bytes, to + move.new_bytes, offset + move.old_bytes, reader, room);
     if (move.stays_mapped)
-      make_private(move.from, move.from + move.old_bytes, offset, reader, room);
+      make_private(move.from, old_end, offset, reader, room);
     else
       guard_gap(move.from, reader);
   } else if (move.new_bytes < move.old_bytes) {

@@ -163,6 +163,7 @@ void Forks::forget_parent() {
   state_.lost_in_use = false;
   state_.has_migrated.store(false);
   state_.moved_views.clear();
+  state_.has_moved_views.store(false);
   state_.update_bounds();
 }
 

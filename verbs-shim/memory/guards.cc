@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "verbs-shim/memory/guards.h"
 
+#include <sys/shm.h>
+
 #include <algorithm>
 #include <cerrno>
 
@@ -87,6 +89,20 @@ void* Guards::grow(void* from, size_t old_length, size_t length, int flags) {
   const bool made_room = any() && start < end && make_room(start, end);
   void* const result = libc_mremap(from, old_length, length, flags, nullptr);
   if (made_room) result == from ? forget(start, end) : put_again(start, end);
+  return result;
+}
+
+void* Guards::shmat(int id, void* at, int flags) {
+  const uint64_t start = (flags & SHM_RND) != 0 ? page_down(address(at)) : address(at);
+  shmid_ds segment{};
+  const bool known = start % kPageBytes == 0 && shmctl(id, IPC_STAT, &segment) == 0;
+  const uint64_t end = start + (known ? page_up(segment.shm_segsz) : 0);
+  if (!known || !make_room(start, end)) {
+    errno = EINVAL;
+    return MAP_FAILED;
+  }
+  void* const result = libc_shmat(id, at, flags);
+  result == pointer(start) ? forget(start, end) : put_again(start, end);
   return result;
 }
 

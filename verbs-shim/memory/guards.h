@@ -32,10 +32,11 @@ class Guards {
   // Forgets those in [start, end): the place is the program's.
   void forget(uint64_t start, uint64_t end);
 
-  // libc's mmap with MAP_FIXED_NOREPLACE, and its mremap without a new place, where only guards are
-  // in the way. What grows may not be of the mirror.
+  // libc's mmap with MAP_FIXED_NOREPLACE, its mremap without a new place and its shmat without
+  // SHM_REMAP, where only guards are in the way. What grows may not be of the mirror.
   void* mmap(void* at, size_t length, int prot, int flags, int fd, off_t offset);
   void* grow(void* from, size_t old_length, size_t length, int flags);
+  void* shmat(int id, void* at, int flags);
 
  private:
   static constexpr size_t kMost = 1024;

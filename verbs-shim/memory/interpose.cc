@@ -168,8 +168,12 @@ HOSTNIC_INTERPOSED void* mremap(void* from, size_t old_length, size_t length, in
 }
 
 HOSTNIC_INTERPOSED void* shmat(int id, const void* at, int flags) noexcept {
-  if ((flags & SHM_REMAP) == 0 || !MemoryRegistrar::concerns(address(at), SIZE_MAX / 2))
-    return libc_shmat(id, at, flags);
+  if ((flags & SHM_REMAP) == 0) {
+    void* const result = libc_shmat(id, at, flags);
+    if (result != MAP_FAILED || errno != EINVAL || at == nullptr || !Guards::any()) return result;
+    return MemoryRegistrar::process().guards().shmat(id, const_cast<void*>(at), flags);
+  }
+  if (!MemoryRegistrar::concerns(address(at), SIZE_MAX / 2)) return libc_shmat(id, at, flags);
   return MemoryRegistrar::process().system_calls().shmat_over(id, const_cast<void*>(at), flags);
 }
 

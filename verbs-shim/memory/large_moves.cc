@@ -232,8 +232,9 @@ void LargeMoves::note(const Remap& call, const RawVector<Area>& parts, uint64_t 
     if (!state_.is_of_mirror(part)) continue;
     const uint64_t start = part.start - call.start + to, end = start + (part.end - part.start);
     state_.mirror_watch.claim(start, end);
-    if (start != part.offset) state_.moved_views.push_back({start, end});
+    if (start != part.offset) state_.moved_views.push_back({start, end, part.offset});
   }
+  state_.has_moved_views.store(!state_.moved_views.empty() || state_.has_moved_views.load());
   state_.update_bounds();
 }
 

@@ -271,13 +271,25 @@ bool PageRelease::goes_untold(uint64_t start, uint64_t end) {
   return false;
 }
 
+// Whether MREMAP_DONTUNMAP has left [start, end) as a part of an area that is watched: it stays
+// so, since the kernel would divide the area, and moves one only.
+bool PageRelease::is_left_in_one_piece(uint64_t start, uint64_t end) {
+  TextRoom room;
+  Area area;
+  if (!next_area(start, area, room) || area.start > start || area.end < end ||
+      state_.is_of_mirror(area))
+    return false;
+  return (area.start < start && state_.watch.covers(start - kPageBytes, end)) ||
+         (area.end > end && state_.watch.covers(start, end + kPageBytes));
+}
+
 void PageRelease::follow(const MemoryChange& change) try {
   const NoNewMappings no_new_mappings;
   const Critical critical(state_);
   const uint64_t start = page_down(change.va), end = page_up(change.va + change.length_bytes);
   state_.mirror_watch.forget(start, end);
   if (change.kind == MemoryChangeKind::kMoved) {
-    state_.watch.leave(start, end);
+    if (!is_left_in_one_piece(start, end)) state_.watch.leave(start, end);
     moved_.note_move(change.va, change.moved_to, change.length_bytes);
   } else {
     state_.watch.forget(start, end);

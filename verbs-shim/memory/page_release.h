@@ -70,6 +70,7 @@ class PageRelease {
   void bring_growth_home(const Area& area, uint64_t start);
   void note_growth(uint64_t& from, uint64_t& to);
   void unwatch_unused(uint64_t start, uint64_t end);
+  bool is_left_in_one_piece(uint64_t start, uint64_t end);
   void punch_unseen(uint64_t start, uint64_t end);
   void keep_grown(uint64_t start, uint64_t end);
   void keep(uint64_t start, uint64_t end, bool in_table);

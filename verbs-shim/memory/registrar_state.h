@@ -80,8 +80,10 @@ struct RegistrarState {
   // Where the program may see pages of the mirror at another address than theirs.
   struct View {
     uint64_t start = 0, end = 0;
+    uint64_t offset = 0;  // what is at `start`
   };
   RawVector<View> moved_views;
+  std::atomic<bool> has_moved_views{false};  // whether there were ever any
   std::atomic<int> mem_fd{-1}, mirror_fd{-1};
   int pagemap_fd = -1, lent_device_fd = -1;
   uint32_t mirror_major = 0, mirror_minor = 0;

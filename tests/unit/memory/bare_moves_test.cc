@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Migrated memory that bare system calls move, grow and duplicate: the program finds what private
 // memory has then, and keys follow.
+#include <sys/shm.h>
 #include <linux/io_uring.h>
 #include <sys/syscall.h>
 #include <sys/uio.h>
@@ -335,8 +336,8 @@ TEST_F(MemoryBareMoves, WhatHasGrownInPlaceToWhatWasRegisteredIsEmpty) {
 
 // A page that keeps memory from growing is not the program's: where it lies is free.
 TEST_F(MemoryBareMoves, GuardsAreInNobodysWay) {
-  enum class Way { kNoReplace, kGrow, kGrowLater };
-  for (const Way way : {Way::kNoReplace, Way::kGrow, Way::kGrowLater}) {
+  enum class Way { kNoReplace, kGrow, kGrowLater, kAttach };
+  for (const Way way : {Way::kNoReplace, Way::kGrow, Way::kGrowLater, Way::kAttach}) {
     Buffer buffer(kLength);
     Nic::Mr mr;
     std::memset(buffer.data(), 5, kLength);
@@ -357,6 +358,12 @@ TEST_F(MemoryBareMoves, GuardsAreInNobodysWay) {
                                  MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0))
           << "what the program has mapped is not free";
       EXPECT_EQ(errno, EEXIST);
+    } else if (way == Way::kAttach) {
+      const int id = shmget(IPC_PRIVATE, kPage, IPC_CREAT | 0600);
+      EXPECT_EQ(gap, shmat(id, gap, 0)) << std::strerror(errno);
+      EXPECT_EQ(reinterpret_cast<void*>(-1), shmat(id, gap, 0)) << "the program's is not free";
+      EXPECT_EQ(errno, EINVAL);
+      shmctl(id, IPC_RMID, nullptr);
     } else {
       EXPECT_EQ(buffer.data(), mremap(buffer.data(), 32 * kPage, 33 * kPage, 0))
           << std::strerror(errno);

@@ -287,6 +287,44 @@ TEST_F(MemoryLargeMoves, ABlockThatGrowsStaysInTheMirror) {
   std::free(block);
 }
 
+// A bare call moves on what has moved, and shows nothing of what lies behind it in the mirror.
+TEST_F(MemoryLargeMoves, ABareCallMovesItOn) {
+  Buffer buffer(kMuch + kMiB), target(kMuch);
+  Nic::Mr mr;
+  add(buffer, mr);
+  ASSERT_EQ(target.data(), move(buffer.data(), kMuch, kMuch, &target));
+  auto* const at = static_cast<std::byte*>(
+      memory::raw_mremap(target.data(), kMuch, kMuch + kMiB, MREMAP_MAYMOVE, nullptr));
+  ASSERT_NE(static_cast<void*>(at), MAP_FAILED) << std::strerror(errno);
+  EXPECT_EQ(changed(at, kMuch), 0u);
+  EXPECT_EQ(not_zero(at + kMuch, kMiB), 0u) << "others' pages";
+  std::memset(at + kMuch, 1, kMiB);
+  EXPECT_EQ(changed(buffer.data() + kMuch, kMiB, kMuch), 0u);
+  expect_key_follows(mr, at);
+  nic.remove(mr);
+  ASSERT_EQ(munmap(at, kMuch + kMiB), 0);
+}
+
+TEST_F(MemoryLargeMoves, WhatABareCallMovesStaysInTheMirror) {
+  Buffer buffer(kMuch);
+  Nic::Mr mr;
+  add(buffer, mr);
+  auto* const at = static_cast<std::byte*>(
+      memory::raw_mremap(buffer.data(), kMuch, kMuch + kMiB, MREMAP_MAYMOVE, nullptr));
+  ASSERT_NE(static_cast<void*>(at), MAP_FAILED) << std::strerror(errno);
+  EXPECT_EQ(in_mirror(at, kMuch + kMiB), kMuch) << "nothing was copied";
+  EXPECT_EQ(changed(at, kMuch), 0u);
+  EXPECT_EQ(not_zero(at + kMuch, kMiB), 0u);
+  expect_key_follows(mr, at);
+  in_child([&] {
+    EXPECT_EQ(changed(at, kMuch), 0u);
+    std::memset(at, 1, kMuch);
+  });
+  EXPECT_EQ(changed(at, kMuch), 0u);
+  nic.remove(mr);
+  ASSERT_EQ(munmap(at, kMuch + kMiB), 0);
+}
+
 // It can be registered where it is now, and then reached by the way that is found.
 TEST_F(MemoryLargeMoves, ItIsRegisteredAgain) {
   Buffer buffer(kMuch), target(kMuch), last(kMuch);

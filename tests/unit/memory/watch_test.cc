@@ -48,6 +48,29 @@ TEST_F(MemoryWatch, RawMapOverIsTold) {
   nic.remove(mr);
 }
 
+// The area that a bare call leaves mapped remains one: the kernel moves no two.
+TEST_F(MemoryWatch, WhatStaysMappedIsOfTheSameArea) {
+  needs_watch();
+  constexpr int kLeaves = 4;  // MREMAP_DONTUNMAP
+  for (const size_t first : {size_t{0}, size_t{4}}) {
+    Buffer buffer(16 * kPage), target(16 * kPage);
+    Nic::Mr mr;
+    ASSERT_TRUE(nic.add(buffer.va() + 8 * kPage + kSkew, 1000, mr)) << nic.error;
+    void* const moved = memory::raw_mremap(buffer.data() + first * kPage, 3 * kPage, 3 * kPage,
+                                           MREMAP_MAYMOVE | kLeaves, nullptr);
+    ASSERT_NE(moved, MAP_FAILED) << std::strerror(errno);
+    wait_for_revoker();
+    ASSERT_EQ(target.data(), memory::raw_mremap(buffer.data(), 16 * kPage, 16 * kPage,
+                                                MREMAP_MAYMOVE | MREMAP_FIXED, target.data()))
+        << std::strerror(errno);
+    wait_for_revoker();
+    EXPECT_EQ(device.place_of(buffer.va() + 8 * kPage), target.va() + 8 * kPage);
+    nic.remove(mr);
+    raw_munmap(moved, 3 * kPage);
+    device.forget_revocations();
+  }
+}
+
 // Private memory of a file is watched as well, where the kernel can (Linux 6.7).
 TEST_F(MemoryWatch, RawUnmapOfAPrivateFileIsTold) {
   needs_watch();
