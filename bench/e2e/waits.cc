@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -287,6 +288,49 @@ void all_memory(Waits& waits, ibv_pd* pd, size_t bytes, const AllNames& names) {
   remove();
 }
 
+// The names of the rows of moves.
+struct MoveNames {
+  const char *leave_mapped, *bare, *locked, *grow_block, *deregister;
+};
+
+// Moves of all that is registered in other ways than by a plain mremap.
+void all_moves(Waits& waits, ibv_pd* pd, size_t bytes, const MoveNames& names) {
+  constexpr int kLeaves = 4;  // MREMAP_DONTUNMAP
+  constexpr int kMoves = MREMAP_MAYMOVE | MREMAP_FIXED;
+  const auto move = [&](const char* name, auto mapped, auto call) {
+    std::byte* const at = mapped();
+    std::optional<Much> much;
+    if (pd != nullptr) much.emplace(pd, at, bytes);
+    if (name == names.locked && mlock(at, bytes) != 0) die("mlock failed");
+    waits.time(name, [&] { return call(at); });
+    if (much) much->end(waits, names.deregister);
+  };
+  const auto private_memory = [&] { return map(bytes); };
+  std::byte* to = nullptr;
+  const auto has_moved = [&](void* result) {
+    to = static_cast<std::byte*>(result);
+    return result != MAP_FAILED;
+  };
+  move(names.leave_mapped, private_memory, [&](std::byte* at) {
+    return has_moved(mremap(at, bytes, bytes, MREMAP_MAYMOVE | kLeaves, nullptr));
+  });
+  munmap(to, bytes);
+  move(names.bare, private_memory, [&](std::byte* at) {
+    return has_moved(reinterpret_cast<void*>(
+        syscall(SYS_mremap, at, bytes, 2 * bytes, MREMAP_MAYMOVE, nullptr)));
+  });
+  munmap(to, 2 * bytes);
+  void* const room = mmap(nullptr, bytes, PROT_NONE, kPrivate | MAP_NORESERVE, -1, 0);
+  move(names.locked, private_memory,
+       [&](std::byte* at) { return has_moved(mremap(at, bytes, bytes, kMoves, room)); });
+  munmap(to, bytes);
+  void* block = malloc(bytes);
+  std::memset(block, 1, bytes);
+  move(names.grow_block, [&] { return static_cast<std::byte*>(block); },
+       [&](std::byte* at) { return (block = realloc(at, 2 * bytes)) != nullptr; });
+  free(block);
+}
+
 int run(size_t mebibytes, size_t rounds) {
   const size_t bytes = mebibytes * kMiB;
   Waits waits;
@@ -334,11 +378,16 @@ int run(size_t mebibytes, size_t rounds) {
       waits, pd.get(), bytes,
       {"mprotect, all", "mlock, all", "munlock, all", "mlockall", "munlockall",
        "madvise(DONTNEED), all", "mremap, all", "munmap, all", "mmap over all", "sbrk, all"});
+  all_moves(waits, pd.get(), bytes,
+            {"mremap(DONTUNMAP), all", "mremap by a bare call, all", "mremap, locked, all",
+             "realloc, all", "ibv_dereg_mr, of what has moved"});
   waits.print();
   fmt::print("the kernel's own, of memory that is not registered:\n");
   all_memory(waits, nullptr, bytes,
              {"mprotect", "mlock", "munlock", "mlockall", "munlockall", "madvise(DONTNEED)",
               "mremap", "munmap", "mmap over", "sbrk"});
+  all_moves(waits, nullptr, bytes,
+            {"mremap(DONTUNMAP)", "mremap by a bare call", "mremap, locked", "realloc, of so much", ""});
   waits.print();
   at = map(bytes);
   const Much much(pd.get(), at, bytes);

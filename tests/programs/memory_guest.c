@@ -8,6 +8,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -93,7 +94,8 @@ static uint8_t* map(size_t bytes) {
   return mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 }
 
-// The memory grows, and perhaps moves, while it is registered: bytes and key go along.
+// The memory grows while it is registered. What mremap moves the key leads to; an allocator may have
+// freed the old block, and a key leads to that.
 static void grow(int index, size_t bytes, int by_realloc) {
   const struct slot slot = slots[index];
   set(index, NULL, 0, 0, 1);
@@ -102,7 +104,8 @@ static void grow(int index, size_t bytes, int by_realloc) {
   if (at == NULL || at == MAP_FAILED) fail("it does not grow", errno);
   const long wrong = exchange_find_wrong(slot.seed, at, slot.bytes);
   if (wrong >= 0) fail("bytes after it has grown", wrong);
-  if (exchange_peer_reads(regions[index], slot.bytes, slot.seed)) fail("read where it was", 0);
+  if (!by_realloc && exchange_peer_reads(regions[index], slot.bytes, slot.seed))
+    fail("the peer reads what has moved", 0);
   set(index, at, slot.bytes, slot.seed, 0);
 }
 
@@ -126,6 +129,17 @@ static void round_of(long number) {
   if (wrong >= 0) fail("bytes when it was deregistered", wrong);
   set(index, NULL, 0, 0, 1);
   mapped ? (void)munmap(slot.at, end) : free(slot.at);
+}
+
+// A thread of ours takes none of the program's signals: their handlers expect the program's own.
+static void start(void* (*body)(void*)) {
+  sigset_t all, before;
+  pthread_t thread;
+  sigfillset(&all);
+  pthread_sigmask(SIG_SETMASK, &all, &before);
+  if (pthread_create(&thread, NULL, body, NULL)) fail("no thread", errno);
+  pthread_detach(thread);
+  pthread_sigmask(SIG_SETMASK, &before, NULL);
 }
 
 static void* work(void* unused) {
@@ -166,9 +180,7 @@ static void in_child(void) {
   pthread_mutex_unlock(&lock);
   compare_in_child("what a child has inherited");
   say("a fork, %ld of %ld\n", getpid(), getppid());
-  pthread_t thread;
-  if (pthread_create(&thread, NULL, look_later, NULL)) fail("no thread in a child", errno);
-  pthread_detach(thread);
+  start(look_later);
 }
 
 __attribute__((constructor)) static void begin(void) {
@@ -185,7 +197,5 @@ __attribute__((constructor)) static void begin(void) {
     exchange(i, -1);
   }
   pthread_atfork(before_fork, in_parent, in_child);
-  pthread_t thread;
-  if (pthread_create(&thread, NULL, work, NULL)) fail("no thread", errno);
-  pthread_detach(thread);
+  start(work);
 }

@@ -126,8 +126,8 @@ class Postgres:
         if self.runs == 0:
             run(*bench, "-i", "-s", "2", "-q", "postgres")
         # A connection for each transaction, and so a fork.
-        run(*bench, "-C", "-c", "2", "-t", "20", "postgres")
-        run(*bench, "-c", "4", "-t", "100", "postgres")
+        run(*bench, "-n", "-C", "-c", "2", "-t", "20", "postgres")
+        run(*bench, "-n", "-c", "4", "-t", "100", "postgres")
         self.runs += 1
 
     def finish(self, server):
@@ -156,9 +156,10 @@ def main():
         finally:
             server.kill()
             text = said()
-            if "wrong:" in text:
-                print(text[-2000:])
-            print(Path("server.log").read_text(encoding="utf-8", errors="replace")[-2000:], file=sys.stderr)
+            lines = Path("server.log").read_text(encoding="utf-8", errors="replace").splitlines()
+            crash = [line for line in lines if "crashed by signal" in line or "SIG" in line or "PANIC" in line]
+            print("\n".join([*lines[-20:], *crash[:5], *(line for line in text.splitlines() if "wrong:" in line)]),
+                  file=sys.stderr)
     forks, looks = text.count("a fork,"), text.count("a child,")
     if "wrong:" in text or forks < LEAST_FORKS or looks == 0:
         sys.exit(f"{forks} forks, {looks} children that looked later")

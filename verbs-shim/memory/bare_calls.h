@@ -39,7 +39,7 @@ class BareCalls {
                  TextRoom& room);
   bool take_outside_in_time(uint64_t start, uint64_t end);
   uint64_t known_offset(uint64_t va) const;
-  void note_view(uint64_t start, uint64_t end, uint64_t offset);
+  void note_view(const MoveCall& move, uint64_t to, uint64_t offset);
   void make_private(uint64_t start, uint64_t end, uint64_t offset, const EventReader& reader,
                     TextRoom& room);
 

@@ -111,14 +111,17 @@ uint64_t BareCalls::known_offset(uint64_t va) const {
   return va;
 }
 
-// Has the library take over calls about what the program sees of the mirror there.
-void BareCalls::note_view(uint64_t start, uint64_t end, uint64_t offset) try {
+// Has the library take over calls about what the program sees of the mirror at its new place.
+void BareCalls::note_view(const MoveCall& move, uint64_t to, uint64_t offset) try {
+  const uint64_t end = to + std::min(move.old_bytes, move.new_bytes);
   std::unique_lock lock(state_.mutex, std::defer_lock);
   if (!lock_in_time(lock)) return;
   state_.mirror_watch.reserve();
-  state_.moved_views.push_back({start, end, offset});
+  state_.forget_views(move.from, move.from + move.old_bytes);
+  state_.forget_views(to, end);
+  state_.moved_views.push_back({to, end, offset});
   state_.has_moved_views.store(true);
-  state_.mirror_watch.claim(start, end);
+  state_.mirror_watch.claim(to, end);
   state_.update_bounds();
 } catch (...) {  // no memory: the kernel goes on telling of it
 }
@@ -138,7 +141,7 @@ void BareCalls::settle_move(const MoveCall& move, const EventReader& reader) {
     // moved before moves on.
     if (!reader.is_late_fill &&
         (offset != move.from || (is_much && take_outside_in_time(move.from, old_end))))
-      note_view(to, to + std::min(move.old_bytes, move.new_bytes), offset);
+      note_view(move, to, offset);
     if (!came_home && move.new_bytes > move.old_bytes)
       make_private(to + move.old_bytes, to + move.new_bytes, offset + move.old_bytes, reader, room);
     if (move.stays_mapped)

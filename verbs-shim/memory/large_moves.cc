@@ -110,7 +110,8 @@ bool LargeMoves::takes(const Remap& call, RawVector<Area>& parts) {
     parts.clear();
     return false;
   }
-  state_.moved_views.reserve(state_.moved_views.size() + parts.size());
+  // What is forgotten at each place may leave two parts.
+  state_.moved_views.reserve(state_.moved_views.size() + 3 * parts.size());
   // What is moved here is not reported as well: the report would be told at another time.
   for (const Area& part : parts)
     if (state_.is_of_mirror(part)) state_.mirror_watch.unwatch_growth(part.start, part.end);
@@ -228,10 +229,12 @@ void LargeMoves::note(const Remap& call, const RawVector<Area>& parts, uint64_t 
   const Critical critical(state_);
   forget_gone();
   state_.mirror_watch.reserve();
+  if (to != call.start) state_.forget_views(call.start, call.end());
   for (const Area& part : parts) {
     if (!state_.is_of_mirror(part)) continue;
     const uint64_t start = part.start - call.start + to, end = start + (part.end - part.start);
     state_.mirror_watch.claim(start, end);
+    state_.forget_views(start, end);
     if (start != part.offset) state_.moved_views.push_back({start, end, part.offset});
   }
   state_.has_moved_views.store(!state_.moved_views.empty() || state_.has_moved_views.load());

@@ -255,20 +255,45 @@ void Migrator::close_view(void* at, uint64_t length) {
   view_changes_.fetch_add(1);
 }
 
-// Copies a part of the mirror to private memory, whose pages are made before: an error is better
-// than a signal. Reads the mirror by a mapping of its own, because the application may have taken
-// away its access.
+namespace {
+
+// Makes pages, since an error is better than a signal. Returns 0 or an errno value.
+int make_pages(std::byte* at, uint64_t length) {
+  for (int tries = 0; raw_madvise(at, length, MADV_POPULATE_WRITE) != 0; tries++) {
+    if (errno == EINVAL) return 0;  // before Linux 5.14
+    if ((errno != EAGAIN && errno != EINTR) || tries == kTries) return errno;
+  }
+  return 0;
+}
+
+// Copies the pages that the mirror has, which `source` shows, to memory of zeros: to read where it
+// has none would make them, and nobody would ever free them. Returns 0 or an errno value.
+int copy_present(int mirror, uint64_t offset, uint64_t length, const void* source, void* to) {
+  auto at = static_cast<off_t>(offset);
+  const auto last = static_cast<off_t>(offset + length);
+  while ((at = lseek(mirror, at, SEEK_DATA)) >= 0 && at < last) {
+    const off_t hole = std::min(lseek(mirror, at, SEEK_HOLE), last);
+    if (hole <= at) return hole < 0 ? errno : EIO;
+    const uint64_t first = static_cast<uint64_t>(at) - offset;
+    const auto bytes = static_cast<uint64_t>(hole - at);
+    std::byte* const place = static_cast<std::byte*>(to) + first;
+    if (const int error = make_pages(place, bytes); error != 0) return error;
+    std::memcpy(place, static_cast<const std::byte*>(source) + first, bytes);
+    at = hole;
+  }
+  return at >= 0 || errno == ENXIO ? 0 : errno;
+}
+
+}  // namespace
+
+// Copies a part of the mirror to private memory of zeros. Reads the mirror by a mapping of its own,
+// because the application may have taken away its access.
 int Migrator::copy_out(uint64_t offset, uint64_t length, void* to, int prot) {
   void* const source = open_view(offset, length);
   if (source == nullptr) return errno;
   int error = mprotect(to, length, PROT_READ | PROT_WRITE) == 0 ? 0 : errno;
-  for (int tries = 0; error == 0 && raw_madvise(to, length, MADV_POPULATE_WRITE) != 0; tries++)
-    if (errno == EINVAL)
-      break;  // before Linux 5.14
-    else if ((errno != EAGAIN && errno != EINTR) || tries == kTries)
-      error = errno;
+  if (error == 0) error = copy_present(fds_.mirror, offset, length, source, to);
   if (error == 0) {
-    std::memcpy(to, source, length);
     if (prot != (PROT_READ | PROT_WRITE) && mprotect(to, length, prot) != 0) error = errno;
   }
   close_view(source, length);

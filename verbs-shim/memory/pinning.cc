@@ -166,6 +166,7 @@ void Pinning::migrate(Request& request, const Area& area, uint64_t start, uint64
 void Pinning::reserve_for_migration() {
   state_.table.reserve(1);
   state_.mirror_watch.reserve();
+  state_.moved_views.reserve(state_.moved_views.size() + 1);
 }
 
 void Pinning::migrate_now(Request& request, const Area& area, uint64_t start, uint64_t end) {
@@ -197,6 +198,7 @@ bool Pinning::migrate_late(Request& request, const Area& area, uint64_t start, u
 
 void Pinning::migrated(Request& request, uint64_t start, const PageRange& range) {
   state_.table.insert(start, range);
+  state_.forget_views(start, range.end);
   state_.mirror_watch.claim(start, range.end);
   request.pinned_end = range.end;
   state_.counters.in_mirror_bytes += range.end - start;

@@ -51,6 +51,20 @@ FileRange RegistrarState::mirror_range(uint64_t start, uint64_t end) const {
   return {mirror_major, mirror_minor, mirror_inode, start, end};
 }
 
+void RegistrarState::forget_views(uint64_t start, uint64_t end) {
+  for (size_t i = 0; i < moved_views.size();) {
+    const View view = moved_views[i];
+    if (view.end <= start || end <= view.start) {
+      i++;
+      continue;
+    }
+    moved_views.erase(moved_views.begin() + static_cast<ptrdiff_t>(i));
+    if (view.start < start) moved_views.push_back({view.start, start, view.offset});
+    if (end < view.end)
+      moved_views.push_back({end, view.end, view.offset + (end - view.start)});
+  }
+}
+
 void RegistrarState::update_bounds() {
   uint64_t low = table.empty() ? UINT64_MAX : table.begin()->first;
   uint64_t high = table.empty() ? 0 : std::prev(table.end())->second.end;

@@ -57,6 +57,9 @@ struct RegistrarState {
   bool any_registered(uint64_t start, uint64_t end);
   // Has the end of what lies in [start, end) noticed, as far as the kernel can tell.
   void watch_range(const RawVector<Area>& areas, uint64_t start, uint64_t end);
+  // Something else is seen at [start, end) than the views that moved there. Throws std::bad_alloc,
+  // unless `moved_views` has room for one more.
+  void forget_views(uint64_t start, uint64_t end);
   // To be called after each change of the table, or of `moved_views`.
   void update_bounds();
 

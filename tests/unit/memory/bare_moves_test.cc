@@ -305,6 +305,8 @@ TEST_F(MemoryBareMoves, WhatHasGrownInPlaceIsEmpty) {
   EXPECT_EQ(nic.read(second, kPage, 1)[0], std::byte{2});
   nic.remove(second);
   nic.remove(mr);
+  EXPECT_LT(mirror_file_bytes(registrar().mirror_fd()), 16 * kMiB)
+      << "copies for children made pages where the mirror had none";
 }
 
 // What lies behind has gone before anything before it came to the mirror, or what lay between goes,
