@@ -84,6 +84,21 @@ bool LargeMoves::find_parts(const Remap& call, RawVector<Area>& parts) const {
   return at == call.end() && (in_mirror_bytes >= kLargeMoveBytes || any_away);
 }
 
+// Whether the program wants memory to grow in place, and a place that pages came from lies there.
+// It goes when they come home.
+bool LargeMoves::grows_into_stash(const Remap& call) {
+  if ((call.flags & MREMAP_MAYMOVE) != 0 || call.new_bytes == call.old_bytes) return false;
+  for (auto it = state_.table.first_after(call.start);
+       it != state_.table.end() && it->first < call.end(); ++it) {
+    const PageRange& range = it->second;
+    if (range.place == PagePlace::kMirror &&
+        overlaps(it->first + range.stash_delta, range.end + range.stash_delta, call.end(),
+                 call.start + call.new_bytes))
+      return true;
+  }
+  return false;
+}
+
 bool LargeMoves::shrinks(const Remap& call) {
   if (call.new_bytes >= call.old_bytes || call.old_bytes < kLargeMoveBytes || !is_valid(call))
     return false;
@@ -98,7 +113,7 @@ bool LargeMoves::takes(const Remap& call, RawVector<Area>& parts) {
     return overlaps(view.start, view.end, call.start, call.end());
   });
   bool takes = call.new_bytes >= call.old_bytes && (is_large || may_be_away) && is_valid(call) &&
-               find_parts(call, parts);
+               !grows_into_stash(call) && find_parts(call, parts);
   if (takes && state_.late.asides().any_aside(call.start, call.end())) {
     release_.bring_aside_home(call.start, call.end());
     // Nothing may be in the mirror any more.

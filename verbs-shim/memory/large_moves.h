@@ -48,6 +48,7 @@ class LargeMoves {
   bool is_valid(const Remap& call) const;
   bool find_parts(const Remap& call, RawVector<Area>& parts) const;
   void* move_parts(const Remap& call, const RawVector<Area>& parts);
+  bool grows_into_stash(const Remap& call);
   static bool finds_room(const Remap& call);
   static uint64_t reserve_place(const Remap& call);
   bool grow_in_place(const Remap& call, const Area& last);

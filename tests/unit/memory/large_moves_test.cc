@@ -167,6 +167,19 @@ TEST_F(MemoryLargeMoves, WhatGrowsInPlaceIsEmpty) {
   nic.remove(other);
 }
 
+// The library's own mappings are in nobody's way: room that was free for the program stays so.
+TEST_F(MemoryLargeMoves, WhatGrowsInPlaceFindsItsRoom) {
+  Buffer buffer(3 * kMuch);
+  ASSERT_EQ(raw_munmap(buffer.data() + kMuch, 2 * kMuch), 0);
+  for (size_t i = 0; i < kMuch; i += 61) buffer.data()[i] = Buffer::pattern(3, i);
+  Nic::Mr mr;
+  ASSERT_TRUE(nic.add(buffer.va(), kMuch, mr)) << nic.error;
+  ASSERT_EQ(buffer.data(), mremap(buffer.data(), kMuch, 2 * kMuch, 0)) << std::strerror(errno);
+  EXPECT_EQ(changed(buffer.data(), kMuch), 0u);
+  EXPECT_EQ(not_zero(buffer.data() + kMuch, kMuch), 0u);
+  nic.remove(mr);
+}
+
 TEST_F(MemoryLargeMoves, WhatShrinksKeepsItsKey) {
   Buffer buffer(kMuch + kMiB), target(kMuch);
   Nic::Mr mr;
