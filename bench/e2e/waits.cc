@@ -326,8 +326,9 @@ void all_moves(Waits& waits, ibv_pd* pd, size_t bytes, const MoveNames& names) {
   munmap(to, bytes);
   void* block = malloc(bytes);
   std::memset(block, 1, bytes);
-  move(names.grow_block, [&] { return static_cast<std::byte*>(block); },
-       [&](std::byte* at) { return (block = realloc(at, 2 * bytes)) != nullptr; });
+  move(
+      names.grow_block, [&] { return static_cast<std::byte*>(block); },
+      [&](std::byte* at) { return (block = realloc(at, 2 * bytes)) != nullptr; });
   free(block);
 }
 
@@ -386,8 +387,9 @@ int run(size_t mebibytes, size_t rounds) {
   all_memory(waits, nullptr, bytes,
              {"mprotect", "mlock", "munlock", "mlockall", "munlockall", "madvise(DONTNEED)",
               "mremap", "munmap", "mmap over", "sbrk"});
-  all_moves(waits, nullptr, bytes,
-            {"mremap(DONTUNMAP)", "mremap by a bare call", "mremap, locked", "realloc, of so much", ""});
+  all_moves(
+      waits, nullptr, bytes,
+      {"mremap(DONTUNMAP)", "mremap by a bare call", "mremap, locked", "realloc, of so much", ""});
   waits.print();
   at = map(bytes);
   const Much much(pd.get(), at, bytes);

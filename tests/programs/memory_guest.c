@@ -94,13 +94,13 @@ static uint8_t* map(size_t bytes) {
   return mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 }
 
-// The memory grows while it is registered. What mremap moves the key leads to; an allocator may have
-// freed the old block, and a key leads to that.
+// The memory grows while it is registered. What mremap moves the key leads to; an allocator may
+// have freed the old block, and a key leads to that.
 static void grow(int index, size_t bytes, int by_realloc) {
   const struct slot slot = slots[index];
   set(index, NULL, 0, 0, 1);
-  uint8_t* at = by_realloc ? realloc(slot.at, bytes)
-                           : mremap(slot.at, slot.bytes, bytes, MREMAP_MAYMOVE);
+  uint8_t* at =
+      by_realloc ? realloc(slot.at, bytes) : mremap(slot.at, slot.bytes, bytes, MREMAP_MAYMOVE);
   if (at == NULL || at == MAP_FAILED) fail("it does not grow", errno);
   const long wrong = exchange_find_wrong(slot.seed, at, slot.bytes);
   if (wrong >= 0) fail("bytes after it has grown", wrong);

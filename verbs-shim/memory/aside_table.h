@@ -81,9 +81,9 @@ class AsideTable {
   int add(uint64_t start, uint64_t end, uint64_t stash_delta, bool takes_out);
   // Gives the slices of [start, end) that are in one state another.
   void mark(uint64_t start, uint64_t end, SliceState from, SliceState to);
-  // Forgets [start, end), whole slices of which nothing lies aside, after let_go(from, to, stash_delta)
-  // for each piece of memory. In the middle of memory it takes an entry; without one the range stays known,
-  // as filled.
+  // Forgets [start, end), whole slices of which nothing lies aside, after let_go(from, to,
+  // stash_delta) for each piece of memory. In the middle of memory it takes an entry; without one
+  // the range stays known, as filled.
   template <class LetGo>
   void cut(uint64_t start, uint64_t end, LetGo let_go) {
     for (Aside& aside : asides_) {

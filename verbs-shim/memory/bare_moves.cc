@@ -80,8 +80,7 @@ void BareCalls::lose_in_time(uint64_t start, uint64_t end, const EventReader& re
 bool BareCalls::find_moved(const MoveCall& move, uint64_t& to, Area& area, TextRoom& room) const {
   const bool stays =
       next_area(move.from, area, room) && area.start <= move.from && state_.is_of_mirror(area);
-  const uint64_t offset =
-      stays ? area.offset + (move.from - area.start) : known_offset(move.from);
+  const uint64_t offset = stays ? area.offset + (move.from - area.start) : known_offset(move.from);
   if (move.to != 0) {
     to = move.to;
     return next_area(to, area, room) && area.start <= to && state_.is_of_mirror(area) &&

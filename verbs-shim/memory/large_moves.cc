@@ -58,7 +58,7 @@ bool LargeMoves::is_valid(const Remap& call) const {
          call.start + call.new_bytes > call.start &&
          (!stays_mapped(call) || call.new_bytes == call.old_bytes) &&
          (!has_place || (may_move && is_apart && call.to % kPageBytes == 0 &&
-                     call.to + call.new_bytes > call.to)) &&
+                         call.to + call.new_bytes > call.to)) &&
          state_.mirror_watch.reports();
 }
 
@@ -71,8 +71,7 @@ bool LargeMoves::find_parts(const Remap& call, RawVector<Area>& parts) const {
   bool any_away = false;
   for (Area& part : parts) {
     const bool in_mirror = state_.is_of_mirror(part);
-    if (part.start > at || part.prot != parts.front().prot ||
-        part.locked != parts.front().locked ||
+    if (part.start > at || part.prot != parts.front().prot || part.locked != parts.front().locked ||
         (!in_mirror && (part.shared || part.inode != 0)))
       return false;
     part.offset += at - part.start;
@@ -176,9 +175,9 @@ bool LargeMoves::grow_in_place(const Remap& call, const Area& last) {
 
 // Reserves the place that a move goes to, and returns how far that is; 0: there is none.
 uint64_t LargeMoves::reserve_place(const Remap& call) {
-  if (call.to != 0 && raw_mmap(pointer(call.to), call.new_bytes, PROT_NONE,
-                               kPrivate | MAP_NORESERVE | MAP_FIXED_NOREPLACE, -1,
-                               0) == pointer(call.to))
+  if (call.to != 0 &&
+      raw_mmap(pointer(call.to), call.new_bytes, PROT_NONE,
+               kPrivate | MAP_NORESERVE | MAP_FIXED_NOREPLACE, -1, 0) == pointer(call.to))
     return call.to - call.start;
   // The new place lies towards slices as the old one does, so that whole page tables move.
   return Migrator::reserve_stash(call.start, call.start + call.new_bytes);

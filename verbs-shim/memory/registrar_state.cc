@@ -60,8 +60,7 @@ void RegistrarState::forget_views(uint64_t start, uint64_t end) {
     }
     moved_views.erase(moved_views.begin() + static_cast<ptrdiff_t>(i));
     if (view.start < start) moved_views.push_back({view.start, start, view.offset});
-    if (end < view.end)
-      moved_views.push_back({end, view.end, view.offset + (end - view.start)});
+    if (end < view.end) moved_views.push_back({end, view.end, view.offset + (end - view.start)});
   }
 }
 

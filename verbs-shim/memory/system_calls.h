@@ -62,6 +62,8 @@ class SystemCalls {
   void note_unmapped(uint64_t start, uint64_t end);
 
  private:
+  // glibc's malloc has so many bytes of its own before each block.
+  static constexpr size_t kWordBytes = 2 * sizeof(size_t);
   template <typename Call>
   auto take_away(uint64_t start, uint64_t end, Call call);
   bool begin_change(SystemChange& change, uint64_t start, uint64_t end);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Migrated memory that bare system calls move, grow and duplicate: the program finds what private
 // memory has then, and keys follow.
-#include <sys/shm.h>
 #include <linux/io_uring.h>
+#include <sys/shm.h>
 #include <sys/syscall.h>
 #include <sys/uio.h>
 
