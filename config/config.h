@@ -123,6 +123,7 @@ struct NicConfig {
   uint32_t congestion_allowance_us = 250;  // growth of the round trip before senders slow down
   Ordering ordering = Ordering::kTail;
   Transport transport = Transport::kHostnic;  // of RC connections; never kUnreliable
+  uint32_t mrc_entropy_values = 16;           // of each queue pair, by MRC: 1 to 256
   // Peers to which connections speak the one or the other, whatever `transport` says; of several
   // that an address has the longest counts.
   std::vector<Prefix> hostnic_peers, roce_peers, auto_peers;

@@ -145,6 +145,17 @@ ValueResult set_congestion_allowance(NicDraft& draft, const Value& value) {
   return std::nullopt;
 }
 
+ValueResult set_entropy_values(NicDraft& draft, const Value& value) {
+  constexpr int64_t kMost = 256;
+  const int64_t count = std::get<int64_t>(value);
+  if (count < 1 || count > kMost) {
+    return bad_value("mrc_entropy_values", fmt::format("{}", count),
+                     fmt::format("use 1 to {}", kMost));
+  }
+  draft.nic.mrc_entropy_values = static_cast<uint32_t>(count);
+  return std::nullopt;
+}
+
 // Sets a list of prefixes with spaces between: "10.1.0.0/16 fd00::/8".
 ValueResult set_prefixes(std::vector<Prefix>& out, const char* key, const Value& value) {
   const std::string& text = std::get<std::string>(value);
@@ -195,7 +206,7 @@ ValueResult set_like(NicDraft& draft, const Value& value) {
   return std::nullopt;
 }
 
-const std::array<Key<NicDraft>, 24> kNicKeys{{
+const std::array<Key<NicDraft>, 25> kNicKeys{{
     {"name", kString, set_name},
     {"port", kString, set_port},
     {"ip", kString, set_ip},
@@ -215,6 +226,7 @@ const std::array<Key<NicDraft>, 24> kNicKeys{{
        return set_choice(draft.nic.transport, "transport", value,
                          {{"hostnic", Transport::kHostnic},
                           {"roce", Transport::kRoce},
+                          {"mrc", Transport::kMrc},
                           {"auto", Transport::kAuto}});
      }},
     {"hostnic_peers", kString,
@@ -230,6 +242,7 @@ const std::array<Key<NicDraft>, 24> kNicKeys{{
        return set_prefixes(draft.nic.auto_peers, "auto_peers", value);
      }},
     {"congestion_allowance_us", kInteger, set_congestion_allowance},
+    {"mrc_entropy_values", kInteger, set_entropy_values},
     {"ordering", kString,
      [](NicDraft& draft, const Value& value) {
        return set_choice(draft.nic.ordering, "ordering", value,
@@ -310,6 +323,21 @@ std::optional<std::string> check_udp_nic(const NicConfig& nic) {
   return std::nullopt;
 }
 
+// What is wrong with a NIC that speaks MRC, which says windows in units, and has one way to repeat.
+std::optional<std::string> check_mrc_nic(const NicConfig& nic) {
+  constexpr uint32_t kUnitPsns = 128;
+  if (nic.transport != Transport::kMrc) return std::nullopt;
+  if (nic.window < kUnitPsns) {
+    return fmt::format("{} has transport \"mrc\" and a window of {} (use {} or more)", nic.name,
+                       nic.window, kUnitPsns);
+  }
+  if (nic.policy != wire::Policy::kSelective) {
+    return fmt::format("{} has transport \"mrc\" and policy \"{}\" (leave policy out)", nic.name,
+                       wire::to_string(nic.policy));
+  }
+  return std::nullopt;
+}
+
 // What is wrong with a NIC's address on the port that it is for.
 std::optional<std::string> check_address(const NicConfig& nic) {
   const auto ip = ipv4_of(nic.ip);
@@ -382,6 +410,7 @@ Expected<NicConfig, std::string> finish_nic(NicDraft draft, size_t index, const 
                                   "add one, such as ip = \"10.0.0.1/24\""));
   }
   if (auto error = check_udp_nic(nic)) return Unexpected(*error);
+  if (auto error = check_mrc_nic(nic)) return Unexpected(*error);
   if (!nic.prefix_given && nic.port != kUdpPort && !nic.port_by_address) {
     const std::string ip = fmt::format("\"{}\"", hostnic::to_string(nic.ip));
     return Unexpected(bad_value("ip", ip, kIpRemedy).message);

@@ -55,6 +55,8 @@ struct NicSettings {
   // What connections speak: the longest prefix that the peer's address has says it, else this.
   Transport transport = Transport::kHostnic;
   std::vector<TransportPrefix> transports;
+  // How many entropy values, by which packets choose paths, a queue pair has by MRC.
+  uint32_t mrc_entropy_values = 16;
   uint32_t max_qps = 16384;  // of one client
   uint32_t nic_qps = 32768;  // of all clients
   // What numbers of queue pairs begin with, and keys of windows are made of; 0: what nobody can

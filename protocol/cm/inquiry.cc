@@ -14,7 +14,7 @@ constexpr uint8_t kFormat = 1;
 constexpr uint32_t kMost24 = 0xff'ffff;
 constexpr uint32_t kMostResources = 0xffff;
 // The values that wire::Policy and a wanted transport have, as in peer.cc.
-constexpr uint8_t kPolicies = 3, kWantedTransports = 3;
+constexpr uint8_t kPolicies = 3;
 
 // The question's fields.
 constexpr size_t kFormatAt = 4, kAskerAt = 8, kQpnAt = 12, kBytesAt = 16;
@@ -152,7 +152,7 @@ std::optional<InquiryAnswer> told_in(const SidrRep& rep) {
   answer.standing = Standing{flags.standing};
   answer.facts.wanted = Transport{flags.wanted};
   const bool is_about_qp = answer.standing > Standing::kNone;
-  if (!good || (is_about_qp && answer.qp.type < kFirstToldType)) return std::nullopt;
+  if (!good || !is_wanted(flags.wanted) || (is_about_qp && answer.qp.type < kFirstToldType)) return std::nullopt;
   answer.qp.is_stopped = (flags.qp & kStoppedBit) != 0;
   answer.qp.shared_receives = (flags.qp & kSharedBit) != 0;
   answer.qp.has_refused = (flags.qp & kRefusedBit) != 0;

@@ -105,7 +105,7 @@ struct InquiryAnswer {
 
 inline constexpr size_t kToldNameBytes = 16;  // with the zero at the end
 inline constexpr uint8_t kFirstToldType = 2, kLastToldType = 4, kLastToldState = 6;
-inline constexpr uint8_t kLastToldTransport = 3, kLastToldOp = 11, kLastToldCode = 3;
+inline constexpr uint8_t kLastToldTransport = 4, kLastToldOp = 11, kLastToldCode = 3;
 inline constexpr uint8_t kLastToldFault = 7;
 
 // A name as it may be told: printable, and cut.

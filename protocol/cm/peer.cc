@@ -14,8 +14,7 @@ constexpr size_t kFormatOffset = 4, kVersionOffset = 5, kPolicyOffset = 6, kWant
 constexpr size_t kFactsBytes = 8;
 // The values that wire::Policy has.
 constexpr uint8_t kPolicies = 3;
-constexpr uint8_t kWantedTransports = 3;
-static_assert(Transport{kWantedTransports - 1} == Transport::kAuto);
+static_assert(Transport{kWantedTransports - 1} == Transport::kMrc);
 
 // What stands behind the facts is for later formats, and not looked at.
 template <size_t Bytes>
@@ -25,7 +24,7 @@ std::optional<PeerFacts> facts_in(const PrivateData<Bytes>& data) {
   const uint8_t policy = wire::load_u8(at + kPolicyOffset);
   const uint8_t wanted = wire::load_u8(at + kWantedOffset);
   if (wire::load_be32(at) != kMagic || wire::load_u8(at + kFormatOffset) != kFormat ||
-      policy >= kPolicies || wanted >= kWantedTransports)
+      policy >= kPolicies || !is_wanted(wanted))
     return std::nullopt;
   return PeerFacts{wire::load_u8(at + kVersionOffset), policy, Transport{wanted}};
 }

@@ -26,14 +26,25 @@ inline constexpr uint64_t kPeerService = 0x1002'686e'6963'0001;
 struct PeerFacts {
   uint8_t version = 0;                     // wire::kNativeVersion
   uint8_t policy = 0;                      // wire::Policy
-  Transport wanted = Transport::kHostnic;  // never kUnreliable
+  Transport wanted = Transport::kHostnic;  // as is_wanted() has it
   bool operator==(const PeerFacts&) const = default;
 };
+
+// The values of Transport that a host can want; as many as are told.
+inline constexpr uint8_t kWantedTransports = 5;
+constexpr bool is_wanted(uint8_t transport) {
+  return transport < kWantedTransports && Transport{transport} != Transport::kUnreliable;
+}
+
+// Whether a host speaks nothing but one transport that is not the native one.
+constexpr bool speaks_foreign_only(Transport wanted) {
+  return wanted == Transport::kRoce || wanted == Transport::kMrc;
+}
 
 // Whether two hosts, at least one of which leaves it to this, speak the native transport to each
 // other: alike at both ends.
 constexpr bool native_between(const PeerFacts& a, const PeerFacts& b) {
-  return a.wanted != Transport::kRoce && b.wanted != Transport::kRoce && a.version == b.version &&
+  return !speaks_foreign_only(a.wanted) && !speaks_foreign_only(b.wanted) && a.version == b.version &&
          a.policy == b.policy;
 }
 

@@ -65,11 +65,12 @@ struct SendDescriptor {
                               // forgotten before it leaves
   };
   union {
-    uint32_t recv_sn;   // WRITE_IMM: receive SN; READ, atomic: read number
+    uint32_t recv_sn;   // WRITE_IMM: receive SN (MRC: modulo 2^16, its RQMSN); READ, atomic: read number
     uint32_t dest_qpn;  // UD
   };
   union {
     uint32_t first_response_psn;  // READ, atomic: response PSN of this pull's first packet
+    uint32_t msn;                 // WRITE by MRC: which message of its queue pair it is
     uint32_t dest_ip;             // UD
   };
   union {
@@ -121,11 +122,11 @@ enum class CommandKind : uint32_t {
 // The types of queue pairs, with the verbs' values.
 enum class QpType : uint32_t { kRc = 2, kUc = 3, kUd = 4 };
 
-// The transport of a queue pair of that type; an RC connection speaks `spoken`, the native one or
-// the standard's.
+// The transport of a queue pair of that type; an RC connection speaks `spoken`: the native one, the
+// standard's or MRC.
 constexpr Transport transport_of(QpType type, Transport spoken) {
   if (type != QpType::kRc) return Transport::kUnreliable;
-  return spoken == Transport::kRoce ? Transport::kRoce : Transport::kHostnic;
+  return spoken == Transport::kRoce || spoken == Transport::kMrc ? spoken : Transport::kHostnic;
 }
 
 enum class WindowType : uint32_t { k1 = 1, k2 = 2 };

@@ -40,7 +40,7 @@ namespace hostnic {
 inline constexpr uint64_t kSegmentMagic = 0x31474553'43494e48;  // "HNICSEG1"
 // The version is raised with every incompatible change of this folder. Both sides refuse another
 // version and name both.
-inline constexpr uint32_t kHostAbiVersion = 27;
+inline constexpr uint32_t kHostAbiVersion = 28;
 
 inline constexpr uint32_t kWindowLimit = 4096;  // PSNs; also the size of every bitmap ring, in bits
 inline constexpr uint32_t kBitmapWords = kWindowLimit / 64;
@@ -192,7 +192,10 @@ struct QpStatus {
   uint32_t una_psn;                       // every PSN before it has been acknowledged
   uint32_t highest_acceptable_psn;
   uint32_t recv_sn_limit;  // credit; valid when has_credit
-  uint32_t has_credit;
+  union {
+    uint32_t has_credit;
+    uint32_t window_psns;  // MRC: how many PSNs the congestion window lets be on their way
+  };
   uint32_t nak;        // from make_nak(); stays until una_psn passes nak_psn
   uint32_t ack_count;  // ACKs received (with progress or not: the peer lives)
   uint32_t rtt_ns;     // latest sample of the round trip time

@@ -22,6 +22,12 @@ constexpr PacketKind kind_of(wire::Opcode opcode) {
     case wire::Opcode::kUcWriteLastImm:
     case wire::Opcode::kUcWriteOnly:
     case wire::Opcode::kUcWriteOnlyImm:
+    case wire::Opcode::kMrcWriteFirst:
+    case wire::Opcode::kMrcWriteMiddle:
+    case wire::Opcode::kMrcWriteLast:
+    case wire::Opcode::kMrcWriteLastImm:
+    case wire::Opcode::kMrcWriteOnly:
+    case wire::Opcode::kMrcWriteOnlyImm:
       return PacketKind::kWrite;
     case wire::Opcode::kSend:
     case wire::Opcode::kSendImm:
@@ -62,8 +68,12 @@ constexpr PacketKind kind_of(wire::Opcode opcode) {
       return PacketKind::kAtomicResponse;
     case wire::Opcode::kAck:
     case wire::Opcode::kRcAck:
+    case wire::Opcode::kMrcAck:
+    case wire::Opcode::kMrcSack:
+    case wire::Opcode::kMrcNack:
       return PacketKind::kAck;
     case wire::Opcode::kCnp:
+    case wire::Opcode::kMrcProbe:
       return PacketKind::kOther;
   }
   return PacketKind::kOther;

@@ -18,6 +18,7 @@
 #include "protocol/wire/hostnic/opcodes.h"
 #include "protocol/wire/ieth.h"
 #include "protocol/wire/immdt.h"
+#include "protocol/wire/mrc/queue_pair_opcodes.h"
 #include "protocol/wire/opcode.h"
 #include "protocol/wire/reth.h"
 #include "protocol/wire/rocev2/opcodes.h"
@@ -27,16 +28,19 @@ namespace hostnic::wire {
 enum class Dialect : uint8_t {
   kHostnic,  // hostnic/: the native transport
   kRocev2,   // rocev2/: the standard's packets
+  kMrc,      // mrc/: Multipath Reliable Connection
 };
-inline constexpr size_t kDialectCount = 2;
+inline constexpr size_t kDialectCount = 3;
 
-inline constexpr size_t kOpcodeCount = std::size(kHostnicOpcodes) + std::size(kRocev2Opcodes);
+inline constexpr size_t kFirstMrcOpcode = std::size(kHostnicOpcodes) + std::size(kRocev2Opcodes);
+inline constexpr size_t kOpcodeCount = kFirstMrcOpcode + std::size(kMrcOpcodes);
 // The opcodes of all dialects.
 inline constexpr auto kOpcodes = [] {
   std::array<OpcodeInfo, kOpcodeCount> all{};
   std::copy(std::begin(kHostnicOpcodes), std::end(kHostnicOpcodes), all.begin());
   std::copy(std::begin(kRocev2Opcodes), std::end(kRocev2Opcodes),
             all.begin() + std::size(kHostnicOpcodes));
+  std::copy(std::begin(kMrcOpcodes), std::end(kMrcOpcodes), all.begin() + kFirstMrcOpcode);
   return all;
 }();
 
@@ -68,7 +72,8 @@ constexpr OpcodeIndex index_of(size_t begin, size_t end) {
   return index;
 }
 inline constexpr std::array<OpcodeIndex, kDialectCount> kIndexInDialect = {
-    index_of(0, std::size(kHostnicOpcodes)), index_of(std::size(kHostnicOpcodes), kOpcodeCount)};
+    index_of(0, std::size(kHostnicOpcodes)),
+    index_of(std::size(kHostnicOpcodes), kFirstMrcOpcode), index_of(kFirstMrcOpcode, kOpcodeCount)};
 inline constexpr OpcodeIndex kIndex = index_of(0, kOpcodeCount);
 
 // The service by opcode, for opcodes that this NIC speaks: received packets are asked for it one by
@@ -86,7 +91,7 @@ constexpr const OpcodeInfo* row(size_t index) {
 }  // namespace detail
 
 // The number of bytes between BTH and payload, without an ACK's bitmap. `info` is an element of
-// kOpcodes.
+// kOpcodes. MRC's are not in here.
 constexpr size_t extension_bytes(const OpcodeInfo& info) {
   return detail::kExtensionBytes[static_cast<size_t>(&info - kOpcodes.data())];
 }
@@ -103,8 +108,8 @@ constexpr const OpcodeInfo* find_opcode(Opcode opcode) {
 // The dialect that has an opcode; the native one for an opcode of none.
 constexpr Dialect dialect_of(Opcode opcode) {
   const size_t index = detail::kIndex[static_cast<uint8_t>(opcode)];
-  return index >= std::size(kHostnicOpcodes) && index < kOpcodeCount ? Dialect::kRocev2
-                                                                     : Dialect::kHostnic;
+  if (index < std::size(kHostnicOpcodes) || index >= kOpcodeCount) return Dialect::kHostnic;
+  return index < kFirstMrcOpcode ? Dialect::kRocev2 : Dialect::kMrc;
 }
 
 // What is known of an opcode, which must be one of the enumerators.

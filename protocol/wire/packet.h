@@ -28,6 +28,7 @@
 //   kRcCompareSwap, kRcFetchAdd   AtomicETH 28
 //   kRcAtomicAck     AETH 4, AtomicAckETH 8
 //   kCnp             16 reserved bytes, here the payload
+//   kMrc...          as mrc/packet.h says
 // The payload's length is RETH's for kWriteOnly, kWriteImm, kReadResponse and kAtomicResponse;
 // RETH's length is the whole message's for UC and kRc.
 #pragma once
@@ -57,7 +58,13 @@ inline constexpr size_t kFlowBytes = kEthernetBytes + kIpv4Bytes + kUdpBytes;
 inline constexpr size_t kMaxHeaderBytes = kFlowBytes + kBthBytes + kNethBytes + kAethBytes +
                                           kSackEthBytes + kSackWordBytes * kMaxSackWords;
 
-// The headers of a packet; only the members of the opcode's own headers mean anything.
+namespace mrc {
+struct Packet;
+}
+
+// The headers of a packet; only the members of the opcode's own headers mean anything. Of MRC's
+// packets these are what all transports have, and RETH, AETH and immediate data; the rest is in
+// mrc::Packet.
 struct Packet {
   Opcode opcode = Opcode::kWriteOnly;
   bool solicited = false;    // BTH SE
@@ -84,8 +91,11 @@ struct Packet {
   Aeth aeth;
   Sack sack;
   // The sack.word_count big-endian 64-bit words inside the parsed bytes (nullptr unless kAck); read
-  // with sack_word(). build() ignores them.
+  // with sack_word(). build() ignores them. Of an MRC packet it is where its BTH is, for
+  // mrc::headers_at().
   const std::byte* sack_words = nullptr;
+  // What build() makes an MRC packet of: it must be about the same payload. parse() ignores it.
+  const mrc::Packet* mrc = nullptr;
 
   // parse() sets the addresses and ports; build() takes them from its flow.
   Ipv4Address src_ip{}, dst_ip{};
@@ -208,10 +218,14 @@ FlowTemplate make_flow_template(MacAddress src_mac, MacAddress dst_mac, Ipv4Addr
 // The template from which build() made these headers.
 FlowTemplate flow_of(std::span<const std::byte, kFlowBytes> headers);
 
+// Has packets leave from another source port.
+void set_source_port(FlowTemplate& flow, uint16_t port);
+
 // Writes a template's headers, kFlowBytes, before an IP packet of `ip_bytes`.
 void write_flow(const FlowTemplate& flow, size_t ip_bytes, std::byte* out);
 
-// The number of bytes that build() will write for this packet's opcode (ACK: by sack.word_count).
+// The number of bytes that build() will write for this packet's opcode (ACK: by sack.word_count). Of
+// an MRC packet that was parsed, those that it has.
 size_t header_bytes(const Packet& packet);
 
 // Writes all headers for `packet` (payload_bytes must be set; src/dst ip and port come from the

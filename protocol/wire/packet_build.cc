@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "protocol/wire/cursor.h"
 #include "protocol/wire/hostnic/extensions.h"
+#include "protocol/wire/mrc/packet.h"
 #include "protocol/wire/packet.h"
 #include "protocol/wire/rocev2/extensions.h"
 
@@ -79,6 +80,16 @@ constexpr size_t kUdpLengthOffset = kEthernetBytes + kIpv4Bytes + udp_offset::kL
   return headers;
 }
 
+size_t build_mrc(const FlowTemplate& flow, const mrc::Packet& packet, bool has_icrc,
+                 std::span<std::byte> out) {
+  const size_t headers = kFlowBytes + mrc::header_bytes(packet);
+  const size_t trailer = has_icrc ? pad_bytes(packet.payload_bytes) + kIcrcBytes : 0;
+  assert(out.size() >= headers);
+  put_flow(flow, headers - kEthernetBytes + packet.payload_bytes + trailer, out.data());
+  mrc::build(packet, has_icrc, out.subspan(kFlowBytes));
+  return headers;
+}
+
 // Builds a packet of an opcode that is sent often; each such opcode has a function of its own,
 // which saves no registers but its own.
 template <Opcode opcode>
@@ -89,6 +100,7 @@ template <Opcode opcode>
 }
 [[gnu::noinline]] size_t build_any(const FlowTemplate& flow, const Packet& packet, bool has_icrc,
                                    std::span<const uint64_t> sack_words, std::span<std::byte> out) {
+  if (dialect_of(packet.opcode) == Dialect::kMrc) return build_mrc(flow, *packet.mrc, has_icrc, out);
   return build_as(packet.opcode, flow, packet, has_icrc, sack_words, out);
 }
 
@@ -123,11 +135,20 @@ FlowTemplate flow_of(std::span<const std::byte, kFlowBytes> headers) {
   return flow;
 }
 
+void set_source_port(FlowTemplate& flow, uint16_t port) {
+  store_be16(flow.bytes.data() + kEthernetBytes + kIpv4Bytes + udp_offset::kSrcPort, port);
+}
+
 void write_flow(const FlowTemplate& flow, size_t ip_bytes, std::byte* out) {
   put_flow(flow, ip_bytes, out);
 }
 
-size_t header_bytes(const Packet& packet) { return header_bytes_of(packet.opcode, packet); }
+size_t header_bytes(const Packet& packet) {
+  if (dialect_of(packet.opcode) == Dialect::kMrc)
+    return packet.mrc != nullptr ? kFlowBytes + mrc::header_bytes(*packet.mrc)
+                                 : packet.header_bytes;
+  return header_bytes_of(packet.opcode, packet);
+}
 
 size_t build(const FlowTemplate& flow, const Packet& packet, bool has_icrc,
              std::span<const uint64_t> sack_words, std::span<std::byte> out) {

@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "protocol/wire/hostnic/extensions.h"
+#include "protocol/wire/mrc/packet.h"
 #include "protocol/wire/packet.h"
 #include "protocol/wire/rocev2/extensions.h"
 
@@ -82,11 +83,37 @@ constexpr uint16_t kPkeyValueMask = 0x7fff;  // the top bit is the sender's memb
   return rocev2_dialect::check_agreement(packet);
 }
 
+// Reads the headers of an MRC packet, which ends at `packet_end`: `out` gets those that all
+// transports have, and knows where the others are.
+[[gnu::noinline]] ParseError read_mrc(const OpcodeInfo& info,
+                                      std::span<const std::byte> first_segment, size_t packet_end,
+                                      bool has_icrc, Packet& out) {
+  mrc::Packet packet;
+  const ParseError error =
+      mrc::parse(first_segment.subspan(kFlowBytes), packet_end - kFlowBytes, has_icrc, packet);
+  if (error != ParseError::kNone) return error;
+  out.src_qpn = Qpn{};
+  out.sack_words = first_segment.data() + kFlowBytes;
+  out.cont = info.cont;
+  out.more = info.more;
+  out.attempt = packet.retransmission ? 1 : 0;
+  out.policy = Policy::kSelective;
+  out.reth = packet.reth;
+  out.imm_data = packet.imm_data;
+  out.aeth = packet.aeth;
+  out.header_bytes = static_cast<uint16_t>(kFlowBytes + packet.header_bytes);
+  out.payload_bytes = packet.payload_bytes;
+  return ParseError::kNone;
+}
+
 [[gnu::always_inline]] inline ParseError read_extensions(const OpcodeInfo* info, Dialect dialect,
                                                          std::span<const std::byte> first_segment,
                                                          size_t packet_end, bool has_icrc,
                                                          Packet& out) {
   if (info == nullptr) return ParseError::kUnknownOpcode;
+  const bool native = dialect == Dialect::kHostnic;
+  if (!native && dialect == Dialect::kMrc)
+    return read_mrc(*info, first_segment, packet_end, has_icrc, out);
   const std::byte* const bth = first_segment.data() + kFlowBytes;
   const size_t readable_bytes = std::min(first_segment.size(), packet_end);
   size_t headers_end = kExtensionOffset + extension_bytes(*info);
@@ -95,7 +122,6 @@ constexpr uint16_t kPkeyValueMask = 0x7fff;  // the top bit is the sender's memb
   out.src_qpn = Qpn{};
   out.sack_words = nullptr;
   const std::byte* const extensions = first_segment.data() + kExtensionOffset;
-  const bool native = dialect == Dialect::kHostnic;
   const ParseError error = native ? hostnic_dialect::read(*info, bth, Cursor(extensions), out)
                                   : read_rocev2(*info, extensions, out);
   if (error != ParseError::kNone) return error;

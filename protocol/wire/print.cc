@@ -5,6 +5,7 @@
 #include <cstdio>
 
 #include "protocol/wire/arp.h"
+#include "protocol/wire/mrc/packet.h"
 #include "protocol/wire/packet.h"
 
 namespace hostnic::wire {
@@ -229,6 +230,12 @@ std::string to_string(const Sack& header) {
 }
 
 std::string to_string(const Packet& packet) {
+  if (dialect_of(packet.opcode) == Dialect::kMrc && packet.sack_words != nullptr) {
+    mrc::Packet headers = mrc::headers_at(packet.sack_words);
+    headers.payload_bytes = packet.payload_bytes;
+    return to_string(packet.src_ip) + " > " + to_string(packet.dst_ip) + " " +
+           mrc::to_string(headers);
+  }
   return to_string(packet.src_ip) + " > " + to_string(packet.dst_ip) +
          line(" qp 0x%x %s psn %u", raw(packet.dest_qpn), to_string(packet.opcode),
               packet.psn.value()) +

@@ -143,6 +143,16 @@ namespace hostnic {
   X(dcqcn_never_recovers, "a rate that was cut stays as it is")                                \
   X(dcqcn_rate_not_heeded, "packets leave as if there were no rate")                           \
   X(dcqcn_wake_up_forgotten, "nobody looks when the next packet may leave")                    \
+  /* MRC (docs/mrc.md) */                                                                      \
+  X(mrc_sack_completes, "a SACK completes what has come")                                      \
+  X(mrc_ahead_not_placed, "what comes ahead of the expected packet is not placed")             \
+  X(mrc_repeats_by_same_path, "what is lost goes again by the path that lost it")              \
+  X(mrc_nak_said_once, "a NAK is not repeated")                                                \
+  X(mrc_duplicate_not_acknowledged, "a transport ACK that was lost is not said again")         \
+  X(mrc_probes_bring_nothing_back, "a path that is assumed to be bad stays so")                \
+  X(mrc_marks_not_told, "SACKs don't say that the network marked their packets")               \
+  X(mrc_window_ignored, "more is in flight than the peer's MPR allows")                        \
+  X(mrc_congestion_ignored, "the congestion window limits nothing")                            \
   /* Buffers */                                                                                \
   X(buffered_packet_leaks, "a buffered packet is not freed when it has been executed")         \
   X(resent_packet_leaks, "received resends are not freed")                                     \

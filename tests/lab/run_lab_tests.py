@@ -31,6 +31,7 @@ from hosts_cases import hosts_cases  # noqa: E402
 from huge_page_cases import huge_page_cases  # noqa: E402
 from like_cases import like_cases, like_hosts_cases
 from loading_cases import loading_cases  # noqa: E402
+from mrc_cases import mrc_cases  # noqa: E402
 from roce_cases import roce_cases  # noqa: E402
 from service_cases import service_cases  # noqa: E402
 from unreliable_cases import UNRELIABLE  # noqa: E402
@@ -371,6 +372,7 @@ def main():
     maker.cases += service_cases(maker)
     maker.cases += congestion_cases(maker)
     maker.cases += roce_cases(maker, NETWORKS, ALL_SIZES)
+    maker.cases += mrc_cases(maker, NETWORKS, ALL_SIZES)
     maker.cases += capture_cases(maker)
     maker.cases += netlink_cases(maker)
     maker.cases += operate_cases(maker)

@@ -103,6 +103,11 @@ WorldSettings random_world(Random& random, const Profile& profile, Transport tra
     s.windows.resize(1);
     s.link.queue_packets = 4096;
   }
+  // MRC counts windows in units of 128 PSNs, and has one policy.
+  if (transport == Transport::kMrc) {
+    s.policies = {wire::Policy::kSelective};
+    for (uint32_t& window : s.windows) window = std::max(window, 128u);
+  }
   // Some find out what the others speak, some of whom speak the standard's.
   if (transport == Transport::kAuto) {
     s.transport = Transport::kHostnic;
@@ -292,6 +297,7 @@ class RandomRun {
     ADD_FAILURE() << "seed " << seed_ << " of profile " << profile_.name << ": " << world_.report()
                   << text << "repeat: " << options().program << " --gtest_filter="
                   << (transport_ == Transport::kRoce   ? "*RoceNetwork*"
+                      : transport_ == Transport::kMrc  ? "*MrcNetwork*"
                       : transport_ == Transport::kAuto ? "*AutoNetwork*"
                                                        : "*/Network*")
                   << " --profile " << profile_.name << " --first-seed " << seed_ << " --seeds 1"
@@ -342,10 +348,12 @@ void run_block(const Block& block, Transport transport, uint32_t sparsely = 1) {
 
 class Network : public testing::TestWithParam<Block> {};
 class RoceNetwork : public testing::TestWithParam<Block> {};
+class MrcNetwork : public testing::TestWithParam<Block> {};
 class AutoNetwork : public testing::TestWithParam<Block> {};
 
 TEST_P(Network, MemoryEqualsInOrderExecution) { run_block(GetParam(), Transport::kHostnic); }
 TEST_P(RoceNetwork, MemoryEqualsInOrderExecution) { run_block(GetParam(), Transport::kRoce); }
+TEST_P(MrcNetwork, MemoryEqualsInOrderExecution) { run_block(GetParam(), Transport::kMrc); }
 TEST_P(AutoNetwork, MemoryEqualsInOrderExecution) { run_block(GetParam(), Transport::kAuto, 4); }
 
 std::vector<Block> all_blocks() {
@@ -360,6 +368,7 @@ std::string block_name(const testing::TestParamInfo<Block>& info) {
 }
 INSTANTIATE_TEST_SUITE_P(Sim, Network, testing::ValuesIn(all_blocks()), block_name);
 INSTANTIATE_TEST_SUITE_P(Sim, RoceNetwork, testing::ValuesIn(all_blocks()), block_name);
+INSTANTIATE_TEST_SUITE_P(Sim, MrcNetwork, testing::ValuesIn(all_blocks()), block_name);
 INSTANTIATE_TEST_SUITE_P(Sim, AutoNetwork, testing::ValuesIn(all_blocks()), block_name);
 
 // What "a seed repeats it" rests on.

@@ -271,7 +271,11 @@ bool Traffic::post_one() {
   Request r;
   driver::SendRequest request;
   std::vector<Sge> sges;
-  r.op = request.op = kOps[random_.below(std::size(kOps))];
+  // MRC has the first four. It ends a connection whose peer has no receive posted.
+  const bool writes_only = world_.settings().transport == Transport::kMrc;
+  r.op = request.op = kOps[random_.below(writes_only ? 4 : std::size(kOps))];
+  if (writes_only && r.op == SendOp::kWriteImm && sent_messages_ >= receives_posted_)
+    r.op = request.op = SendOp::kWrite;
   if (r.op == SendOp::kRead) {
     choose_read(r, request, sges);
   } else if (is_atomic(r.op)) {

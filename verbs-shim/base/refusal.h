@@ -20,6 +20,7 @@ enum class Reason : uint8_t {
   kReceiveOfShared,
   kOperation,      // opcode
   kNotOfThisType,  // opcode
+  kNotByMrc,       // opcode
   kNoDestination,
   kSges,          // elements, granted
   kMessageBytes,  // bytes, most

@@ -33,9 +33,15 @@ WcOpcode wc_opcode(SendOp op) {
   }
 }
 
+// Refuses what MRC does not have.
+int check_write(const SendRequest& request) {
+  if (request.op == SendOp::kWrite || request.op == SendOp::kWriteImm) return 0;
+  return refuse({Reason::kNotByMrc, static_cast<uint64_t>(request.op)});
+}
+
 // Refuses what the service does not have (InfiniBand table 35).
-int check_service(const SendQueue& queue, const SendRequest& request) {
-  if (queue.is_reliable()) return 0;
+int check_service(const SendQueue& queue, bool writes_only, const SendRequest& request) {
+  if (queue.is_reliable()) return writes_only ? check_write(request) : 0;
   const auto op = static_cast<uint64_t>(request.op);
   if (is_read_or_atomic(request.op) || request.op == SendOp::kSendInv)
     return refuse({Reason::kNotOfThisType, op});
@@ -57,7 +63,7 @@ Qp::Qp(QpHost& qp_host, const QpInit& qp_init, uint32_t index, uint64_t recv,
 
 int Qp::post_send(const SendRequest& request, TimeNs now_ns) {
   if (state < QpState::kRts) return refuse({Reason::kSendState, static_cast<uint64_t>(state)});
-  if (const int error = check_service(*this, request); error != 0) return error;
+  if (const int error = check_service(*this, requester_.writes_only(), request); error != 0) return error;
   if (request.sges.size() > init.caps.max_send_sge)
     return refuse({Reason::kSges, request.sges.size(), init.caps.max_send_sge});
   uint64_t length = 0;

@@ -67,6 +67,9 @@ struct QpStatusSnapshot {
   uint32_t response_una_psn, local_error, local_error_psn, response_error, response_error_read;
   uint32_t events, response_epoch, response_refused, sack_end_psn, responses_ahead,
       response_mark_count;
+
+  // What stands in the place of has_credit by MRC.
+  uint32_t mrc_window_psns() const { return has_credit; }
 };
 
 // A status's bitmaps, each with whether it has a bit; a bitmap without one is not copied and means

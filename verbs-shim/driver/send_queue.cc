@@ -95,7 +95,7 @@ uint32_t SendQueue::find_by_psn(Psn psn) const {
   d.message_bytes = w.length_bytes;
   d.imm_data = w.imm_data;
   d.recv_sn = datagram ? w.ud.qpn : is_send(w.op) ? 0 : w.recv_sn;
-  d.first_response_psn = datagram ? raw(w.ud.ip) : 0;
+  d.first_response_psn = datagram ? raw(w.ud.ip) : w.first_response_psn.value();  // MRC: msn
   d.hop_limit = datagram ? w.ud.hop_limit : 0;
   d.traffic_class = datagram ? w.ud.traffic_class : 0;
   d.source_index = datagram ? w.ud.source_index : 0;

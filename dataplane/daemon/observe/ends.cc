@@ -15,6 +15,7 @@ namespace hostnic {
 namespace {
 
 const char* spoken_name(Transport transport) {
+  if (transport == Transport::kMrc) return "MRC";
   return transport == Transport::kRoce ? "RoCE" : "the native transport";
 }
 

@@ -158,6 +158,7 @@ std::string describe(Daemon& daemon, NicInstance& instance, const QpView& qp, bo
   const std::string& nic = instance.plan.settings.name;
   const End own{&instance, nic, qp, {}};
   const char* const spoken = qp.type != QpType::kRc             ? ""
+                             : qp.transport == Transport::kMrc  ? ", MRC"
                              : qp.transport == Transport::kRoce ? ", RoCE"
                                                                 : ", native transport";
   std::string text = fmt::format("{} QP {:#x} ({}{}) of {}: {}\n", nic, qp.qpn, type_name(qp.type),

@@ -9,7 +9,7 @@ namespace {
 static_assert(uint32_t{cm::kFirstToldType} == static_cast<uint32_t>(QpType::kRc));
 static_assert(uint32_t{cm::kLastToldType} == static_cast<uint32_t>(QpType::kUd));
 static_assert(uint32_t{cm::kLastToldState} == static_cast<uint32_t>(QpState::kErr));
-static_assert(Transport{cm::kLastToldTransport} == Transport::kUnreliable);
+static_assert(Transport{cm::kLastToldTransport} == Transport::kMrc);
 static_assert(SendOp{cm::kLastToldOp} == SendOp::kLocalInvalidate);
 static_assert(wire::NakCode{cm::kLastToldCode} == wire::NakCode::kRemoteOperational);
 static_assert(KeyFault{cm::kLastToldFault} == KeyFault::kOnDemand);

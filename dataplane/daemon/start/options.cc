@@ -269,6 +269,7 @@ NicPlan nic_plan(const config::NicConfig& nic, size_t index, const config::Hostn
   settings.window = nic.window;
   settings.policy = nic.policy;
   settings.congestion_allowance_us = nic.congestion_allowance_us;
+  settings.mrc_entropy_values = nic.mrc_entropy_values;
   set_transports(nic, settings);
   settings.ordering = static_cast<Ordering>(nic.ordering);
   settings.max_qps = common.limits.max_qps;

@@ -91,6 +91,8 @@ std::optional<Transport> Peers::transport_to(Ipv4Address own, Ipv4Address peer, 
       return Transport::kHostnic;
     case Transport::kRoce:
       return Transport::kRoce;
+    case Transport::kMrc:
+      return Transport::kMrc;
     case Transport::kAuto:
     case Transport::kUnreliable:  // never wanted
       break;

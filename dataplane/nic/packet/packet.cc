@@ -15,6 +15,7 @@
 #include "dataplane/nic/memory/copy.h"
 #include "dataplane/nic/packet/digest_table.h"
 #include "protocol/wire/icrc.h"
+#include "protocol/wire/mrc/packet.h"
 
 namespace hostnic {
 
@@ -110,6 +111,12 @@ void add_icrc_in_place(rte_mbuf* packet) {
   std::array<uint64_t, wire::kMaxSackWords> words;
   for (size_t i = 0; p.opcode == wire::Opcode::kAck && i < p.sack.word_count; ++i)
     words[i] = wire::sack_word(p, i);
+  wire::mrc::Packet mrc;
+  if (wire::dialect_of(p.opcode) == wire::Dialect::kMrc) {
+    mrc = wire::mrc::headers_at(p.sack_words);
+    mrc.payload_bytes = p.payload_bytes;
+    p.mrc = &mrc;
+  }
   wire::build(flow, p, true, words, {frame, wire::kMaxHeaderBytes});
   finish_icrc(frame, p);
   const uint32_t bytes = p.header_bytes + p.payload_bytes + wire::pad_bytes(p.payload_bytes) +

@@ -14,6 +14,7 @@
 #include "dataplane/nic/memory/access_scope.h"
 #include "dataplane/nic/packet/qp_packets.h"
 #include "dataplane/nic/qp/message_state.h"
+#include "dataplane/nic/qp/mrc_connection.h"
 #include "dataplane/nic/qp/read_order.h"
 #include "dataplane/nic/qp/refused_request.h"
 #include "dataplane/nic/qp/reorder_buffer.h"
@@ -235,6 +236,7 @@ struct alignas(kCacheLineBytes) QpContext {
   uint16_t held_packets = 0;             // UC, UD: packets that wait for its memory (HeldPackets)
   bool held_packets_wait = false;        // one of them was tried in vain in this turn
   std::unique_ptr<RoceConnection> roce;  // the standard's RC only
+  std::unique_ptr<MrcConnection> mrc;    // MRC only
   RepeatTally repeats;
   UnseenWrite unseen_write;  // if `unseen`
   SilentDrops drops;         // since it was connected, or was in RESET

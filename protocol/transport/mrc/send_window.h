@@ -105,6 +105,12 @@ class SendWindow {
     return covered;
   }
 
+  // Takes it that the responder's window begins at `expected` at least, whether or not a SACK has
+  // said so: for who would rather be refused than wait for one that was lost.
+  void open_from(Psn expected) {
+    if (before(base_, expected) && !before(next_, expected)) base_ = expected;
+  }
+
   // Calls `each(psn)` for each PSN that is missing while a later one has come, oldest first, at
   // most `most` times.
   template <class Each>

@@ -139,6 +139,17 @@ ParseError parse(std::span<const std::byte> first_segment, size_t packet_bytes, 
   return check_agreement(*info, out);
 }
 
+Packet headers_at(const std::byte* bth) {
+  Packet packet;
+  const OpcodeInfo* info = nullptr;
+  uint8_t pad_count = 0;
+  read_bth({bth, kBthBytes}, packet, info, pad_count);
+  read_extensions(*info, Cursor(bth + kBthBytes), packet);
+  packet.header_bytes =
+      static_cast<uint16_t>(kBthBytes + extension_bytes(*info, packet.has_timestamp));
+  return packet;
+}
+
 ParseError parse_trimmed(std::span<const std::byte> bytes, Packet& out) {
   const OpcodeInfo* info = nullptr;
   uint8_t pad_count = 0;

@@ -121,6 +121,7 @@ TEST(Inquiry, EveryFieldOfAnAnswerIsLookedAt) {
   EXPECT_TRUE(refused(false, 4, 2)) << "a later format";
   EXPECT_TRUE(refused(false, 9, 3)) << "policy";
   EXPECT_TRUE(refused(false, 10, 3)) << "wanted transport";
+  EXPECT_TRUE(refused(false, 10, 5)) << "wanted transport";
   EXPECT_TRUE(refused(false, 11, 6)) << "standing";
   EXPECT_TRUE(refused(false, 14, 0x20)) << "bytes heard";
   EXPECT_TRUE(refused(false, 16, 7)) << "a version that rings the bell";
@@ -128,7 +129,7 @@ TEST(Inquiry, EveryFieldOfAnAnswerIsLookedAt) {
   EXPECT_TRUE(refused(false, 48, 1)) << "type";
   EXPECT_TRUE(refused(false, 48, 5)) << "type";
   EXPECT_TRUE(refused(false, 49, 7)) << "state";
-  EXPECT_TRUE(refused(false, 50, 4)) << "transport";
+  EXPECT_TRUE(refused(false, 50, 5)) << "transport";
   EXPECT_TRUE(refused(false, 51, 64)) << "flags";
   for (const size_t psn_or_qpn : {52u, 56u, 60u, 64u, 88u})
     EXPECT_TRUE(refused(false, psn_or_qpn, 1)) << psn_or_qpn;

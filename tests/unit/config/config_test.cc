@@ -140,6 +140,7 @@ hostnic_peers = "192.168.7.0/24"
 roce_peers = "  fd00::/8 10.0.0.9"
 auto_peers = "10.0.0.0/8"
 congestion_allowance_us = 40
+mrc_entropy_values = 64
 policy = "go-back-n"
 ordering = "strict"
 idle = "poll"
@@ -166,6 +167,7 @@ impair_tx = "delay 1ms"
                                                  {gid_of(Ipv4Address{0x0a000009}), 128}}));
   EXPECT_EQ(nic.auto_peers, (std::vector<Prefix>{{gid_of(Ipv4Address{0x0a000000}), 96 + 8}}));
   EXPECT_EQ(nic.congestion_allowance_us, 40u);
+  EXPECT_EQ(nic.mrc_entropy_values, 64u);
   EXPECT_EQ(nic.policy, wire::Policy::kGoBackN);
   EXPECT_EQ(nic.ordering, Ordering::kStrict);
   EXPECT_EQ(nic.idle, Idle::kPoll);
@@ -299,7 +301,13 @@ INSTANTIATE_TEST_SUITE_P(
         Malformed{"[[nic]]\ncongestion_allowance_us = 0",
                   "test.toml:2:27: congestion_allowance_us is 0 (use 1 to 1000000)"},
         Malformed{"[[nic]]\ntransport = 'rocev2'",
-                  "test.toml:2:13: transport is \"rocev2\" (use one of: hostnic, roce, auto)"},
+                  "test.toml:2:13: transport is \"rocev2\" (use one of: hostnic, roce, mrc, auto)"},
+        Malformed{"[[nic]]\ntransport = 'mrc'\nwindow = 64",
+                  "test.toml:1:1: hnic0 has transport \"mrc\" and a window of 64 (use 128 or more)"},
+        Malformed{"[[nic]]\ntransport = 'mrc'\npolicy = 'go-back-n'",
+                  "test.toml:1:1: hnic0 has transport \"mrc\" and policy \"go-back-n\" (leave policy out)"},
+        Malformed{"[[nic]]\nmrc_entropy_values = 257",
+                  "test.toml:2:22: mrc_entropy_values is 257 (use 1 to 256)"},
         Malformed{"[[nic]]\nroce_peers = '10.0.0.0/33'",
                   "test.toml:2:14: roce_peers is \"10.0.0.0/33\" (use addresses and the lengths"},
         Malformed{"[[nic]]\nhostnic_peers = 'ten'", "test.toml:2:17: hostnic_peers is \"ten\""},

@@ -7,6 +7,7 @@
 
 #include "protocol/transport_kind.h"
 #include "verbs-shim/driver/requester/hostnic.h"
+#include "verbs-shim/driver/requester/mrc.h"
 #include "verbs-shim/driver/requester/roce.h"
 #include "verbs-shim/driver/requester/unreliable.h"
 
@@ -32,12 +33,14 @@ class AnyRequester {
   [[gnu::always_inline]] decltype(auto) with(Call&& call) {
     if (kind_ == Transport::kHostnic) [[likely]]
       return call(hostnic_);
+    if (kind_ == Transport::kMrc) return call(mrc_);
     return kind_ == Transport::kRoce ? call(roce_) : call(unreliable_);
   }
   template <class Call>
   [[gnu::always_inline]] decltype(auto) with(Call&& call) const {
     if (kind_ == Transport::kHostnic) [[likely]]
       return call(hostnic_);
+    if (kind_ == Transport::kMrc) return call(mrc_);
     return kind_ == Transport::kRoce ? call(roce_) : call(unreliable_);
   }
 
@@ -51,6 +54,9 @@ class AnyRequester {
       if constexpr (ReliableRequester<R>) requester.begin_work(now_ns);
     });
   }
+
+  // Whether it has WRITEs and nothing else.
+  bool writes_only() const { return kind_ == Transport::kMrc; }
 
   // What all kinds can say.
   uint32_t in_flight() const {
@@ -91,6 +97,9 @@ class AnyRequester {
       case Transport::kRoce:
         std::construct_at(&roce_);
         break;
+      case Transport::kMrc:
+        std::construct_at(&mrc_);
+        break;
       case Transport::kAuto:  // never a queue pair's
       case Transport::kUnreliable:
         std::construct_at(&unreliable_);
@@ -105,6 +114,7 @@ class AnyRequester {
   union {
     HostnicRequester hostnic_;
     RoceRequester roce_;
+    MrcRequester mrc_;
     UnreliableRequester unreliable_;
   };
 };

@@ -75,9 +75,13 @@ class Patience {
   bool is_over(const SendQueue& queue) const {
     return silence_ns_ >= limit_ns(queue) && retries_ >= least_retries(queue.attr);
   }
+  // The same for a requester whose limit is another one.
+  bool is_over(const SendQueue& queue, uint64_t limit_ns) const {
+    return silence_ns_ >= limit_ns && retries_ >= least_retries(queue.attr);
+  }
   // When it may, at the earliest; UINT64_MAX: never.
-  TimeNs over_ns(const SendQueue& queue) const {
-    const uint64_t limit = limit_ns(queue);
+  TimeNs over_ns(const SendQueue& queue) const { return over_ns(limit_ns(queue)); }
+  TimeNs over_ns(uint64_t limit) const {
     if (limit == UINT64_MAX) return UINT64_MAX;
     return evaluated_ns_ + (limit - std::min(limit, silence_ns_));
   }

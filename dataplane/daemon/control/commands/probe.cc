@@ -79,6 +79,14 @@ std::string transport_line(const NicInstance& nic, const Found& found) {
         fmt::format("{} speaks {} to {}, which speaks {}: give both NICs the same "
                     "transport, or \"auto\"",
                     settings.name, to_string(ours.wanted), found.host, to_string(theirs.wanted)));
+  // What finds out speaks the native transport or the standard's, and never MRC.
+  if (ours.wanted != theirs.wanted &&
+      (ours.wanted == Transport::kMrc || theirs.wanted == Transport::kMrc))
+    return to_do("transport", fmt::format("{} wants {}, and {} {}: MRC takes both ends: give both "
+                                          "NICs transport \"mrc\"",
+                                          settings.name, to_string(ours.wanted), found.host,
+                                          to_string(theirs.wanted)));
+  if (ours.wanted == Transport::kMrc) return fine("transport", "MRC, at both ends");
   if (ours.wanted == Transport::kRoce || (leaves_it && !cm::native_between(ours, theirs)))
     return fine("transport", "RoCE, the standard's, at both ends");
   if (ours.version != theirs.version || ours.policy != theirs.policy)

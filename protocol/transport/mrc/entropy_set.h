@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// A queue pair's entropy values (EVs), by which the network's switches choose paths (docs/mrc.md,
+// "Entropy values"): their order, which is another one for each queue pair, and what is known of
+// each. A value is 16 bits, the UDP source port. Pure, one thread.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cassert>
+#include <cstdint>
+
+#include "protocol/wire/flow_tag.h"
+#include "protocol/wire/mrc/control_headers.h"
+
+namespace hostnic::mrc {
+
+enum class EvState : uint8_t {
+  kGood,
+  kSkip,        // left out once, then good again
+  kAssumedBad,  // only a probe's answer brings it back
+  kDenied,      // only who denied it does
+};
+
+constexpr const char* to_string(EvState state) {
+  constexpr const char* kNames[] = {"good", "skip", "assumed-bad", "denied"};
+  return kNames[static_cast<size_t>(state)];
+}
+
+class EntropySet {
+ public:
+  static constexpr uint32_t kMost = 256;
+  static constexpr uint32_t kNone = UINT32_MAX;
+
+  // Makes `count` different values of `seed`, 1 to kMost, in RoCEv2's range of source ports.
+  void reset(uint32_t count, uint64_t seed) {
+    assert(count != 0 && count <= kMost);
+    *this = EntropySet{};
+    count_ = count;
+    // Steps of an odd number pass through all of the range before one comes again; a shuffle then
+    // takes the order away.
+    constexpr uint32_t kRange = 0x10000 - wire::kFlowTagBase;
+    const uint64_t mixed = next_of(seed);
+    const auto first = static_cast<uint32_t>(mixed);
+    const auto step = static_cast<uint32_t>(mixed >> 32 | 1);
+    for (uint32_t i = 0; i < count; ++i)
+      values_[i] = static_cast<uint16_t>(wire::kFlowTagBase + (first + i * step) % kRange);
+    for (uint32_t i = count; i > 1; --i)
+      std::swap(values_[i - 1], values_[next_of(seed) % i]);
+  }
+
+  uint32_t size() const { return count_; }
+  uint16_t value(uint32_t index) const { return values_[index]; }
+  EvState state(uint32_t index) const { return states_[index]; }
+  uint32_t count(EvState state) const {
+    return static_cast<uint32_t>(std::count(states_.begin(), states_.begin() + count_, state));
+  }
+  // The value's index; kNone: it is not of this set.
+  uint32_t find(uint32_t value) const {
+    for (uint32_t i = 0; i < count_; ++i)
+      if (values_[i] == value) return i;
+    return kNone;
+  }
+
+  // The index that the next packet takes; take() says that it has left. `other_than` is avoided if
+  // another one may be taken: a repetition goes another way than before. Values that are to be
+  // skipped are passed once. If no value is good, bad ones are taken: something has to find out.
+  uint32_t next(uint32_t other_than = kNone) {
+    if (is_chosen_ && at_ != other_than && states_[at_] == EvState::kGood) return at_;
+    is_chosen_ = true;
+    // Two rotations: the first makes good what was skipped.
+    uint32_t fallback = kNone;
+    for (uint32_t i = 0; i < 2 * count_; ++i) {
+      const uint32_t index = (at_ + i) % count_;
+      EvState& state = states_[index];
+      if (state == EvState::kSkip) {
+        state = EvState::kGood;
+      } else if (state == EvState::kGood && (index != other_than || count_ == 1)) {
+        return at_ = index;
+      } else if (fallback == kNone && state != EvState::kDenied && index != other_than) {
+        fallback = index;
+      }
+    }
+    if (fallback != kNone) at_ = fallback;
+    return at_;
+  }
+  void take() {
+    is_chosen_ = false;
+    at_ = (at_ + 1) % count_;
+  }
+
+  // A SACK answers a packet that went this way.
+  void note_mark(uint32_t index, wire::mrc::PathMark mark) {
+    EvState& state = states_[index];
+    if (state == EvState::kDenied || state == EvState::kAssumedBad) return;
+    if (mark == wire::mrc::PathMark::kSkipOnce) state = EvState::kSkip;
+    if (mark == wire::mrc::PathMark::kAlwaysSkip) state = EvState::kAssumedBad;
+  }
+  // Nothing was heard of a packet that went this way.
+  void note_silence(uint32_t index) {
+    if (states_[index] != EvState::kDenied) states_[index] = EvState::kAssumedBad;
+  }
+  void note_probe_answer(uint32_t index, wire::mrc::PathMark mark) {
+    EvState& state = states_[index];
+    if (state != EvState::kAssumedBad || mark == wire::mrc::PathMark::kAlwaysSkip) return;
+    state = mark == wire::mrc::PathMark::kSkipOnce ? EvState::kSkip : EvState::kGood;
+  }
+  void deny(uint32_t index, bool denied) {
+    if (denied) states_[index] = EvState::kDenied;
+    if (!denied && states_[index] == EvState::kDenied) states_[index] = EvState::kGood;
+  }
+  // The first value at or behind `from`, around, that is assumed to be bad; kNone: none is.
+  uint32_t next_bad(uint32_t from) const {
+    for (uint32_t i = 0; i < count_; ++i)
+      if (states_[(from + i) % count_] == EvState::kAssumedBad) return (from + i) % count_;
+    return kNone;
+  }
+
+ private:
+  // A generator with a fixed algorithm (splitmix64).
+  static uint64_t next_of(uint64_t& seed) {
+    uint64_t z = seed += 0x9e3779b97f4a7c15;
+    z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9;
+    z = (z ^ z >> 27) * 0x94d049bb133111eb;
+    return z ^ z >> 31;
+  }
+
+  std::array<uint16_t, kMost> values_{};
+  std::array<EvState, kMost> states_{};
+  uint32_t count_ = 1, at_ = 0;
+  bool is_chosen_ = false;  // next() has said at_, and nothing has left since
+};
+
+}  // namespace hostnic::mrc

@@ -1,0 +1,54 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""perftest's WRITEs and hostnic-verify between NICs that speak MRC (docs/mrc.md)."""
+
+import itertools
+import shlex
+
+from cm_cases import says
+from harness import Case, pair, perftest_rows, udp_nics, verify_is_ok
+
+MRC = ["--nic", "transport=mrc", "--nic", "transport=mrc"]
+FIRST_UDP_LAB = 60  # others' are below
+ROWS = [("ib_write_bw", ["-n", "1000"]), ("ib_write_lat", ["-n", "500"]), ("ib_write_bw", ["-a", "-q", "2", "-n", "10"])]
+WRITES = ["--mix", "write,write-imm"]
+
+
+def mrc_cases(maker, networks, all_sizes):
+    """`networks`: hostnic lab's options by name."""
+    labs = itertools.count(FIRST_UDP_LAB)
+
+    def nics_of(wire):
+        if wire == "two NICs":
+            return MRC
+        return [f"{word},transport=mrc" if word.startswith("port=") else word for word in udp_nics(next(labs))]
+
+    for wire in ("two NICs", "udp"):
+        for network, options in (("clean", []), ("loss 1%", ["--loss", "1%"]), ("loss 5%", ["--loss", "5%"])):
+            for program, arguments in ROWS:
+                port = maker.next_port()
+                command = [program, "-F", *arguments, "-p", str(port)]
+                yield Case(f"{' '.join([program, *arguments])} [{wire}, transport=mrc, {network}]",
+                           maker.lab([*nics_of(wire), *options], pair(port, maker.run_on("hnic0", command),
+                                                             maker.run_on("hnic1", [*command, "127.0.0.1"]))),
+                           180, network == "loss 1%" and "-a" not in arguments,
+                           perftest_rows(all_sizes if "-a" in arguments else 1))
+        for network, options in networks.items():
+            yield Case(f"hostnic-verify WRITEs [{wire}, transport=mrc, {network}]",
+                       maker.lab([*nics_of(wire), *options], maker.verify_command(["--qps", "4", *WRITES], "two NICs")), 180,
+                       network == "loss 1%", verify_is_ok)
+    yield from refused_cases(maker)
+
+
+def refused_cases(maker):
+    """What MRC does not have, and who does not speak it, are lines that say what to do."""
+    send = "ib_send_bw -F -n 5 & sleep 1; ib_send_bw -F -n 5 127.0.0.1; true"
+    yield Case("a SEND is refused with a line [transport=mrc]", maker.lab(MRC, ["sh", "-c", send]), 60, True,
+               says("ibv_post_send: QP .*the connection speaks MRC"))
+    show = "ib_write_bw -F -D 3 & sleep 1; ib_write_bw -F -D 3 127.0.0.1 & sleep 2; hostnic ctl show qp; wait"
+    yield Case("show qp, show nic and counters know MRC", maker.lab(MRC, ["sh", "-c", f"{show}; hostnic ctl show nic; "
+                                                                        "hostnic ctl show counters"]), 60, True,
+               says("RC/mrc", "transport mrc", "mrc_sacks_sent [1-9]"))
+    mixed = ["--nic", "transport=mrc", "--nic", "transport=roce"]
+    verify = shlex.join(str(word) for word in maker.verify_command(["--qps", "1", "--rounds", "1", *WRITES], "two NICs"))
+    yield Case("a peer that speaks something else is told of [transport=mrc]",
+               maker.lab(mixed, ["sh", "-c", f"{verify}; true"]), 120, True, says("speaks RoCE, and this one MRC"))
