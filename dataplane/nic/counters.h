@@ -59,13 +59,13 @@ namespace hostnic {
   X(management_sent, "management datagrams sent by QP 1")                                \
   X(management_received, "management datagrams that came to QP 1")                       \
   X(management_dropped, "management datagrams that found no room")                       \
-  X(mrc_sacks_sent, "MRC's SACKs sent")                                                    \
-  X(mrc_sacks_received, "MRC's SACKs received")                                            \
-  X(mrc_nacks_sent, "MRC's NACKs sent: packets that could not be taken")                  \
-  X(mrc_nacks_received, "MRC's NACKs received")                                            \
-  X(mrc_probes_sent, "MRC's probes sent, of paths that are assumed to be bad")             \
+  X(mrc_sacks_sent, "MRC's SACKs sent")                                                  \
+  X(mrc_sacks_received, "MRC's SACKs received")                                          \
+  X(mrc_nacks_sent, "MRC's NACKs sent: packets that could not be taken")                 \
+  X(mrc_nacks_received, "MRC's NACKs received")                                          \
+  X(mrc_probes_sent, "MRC's probes sent, of paths that are assumed to be bad")           \
   X(mrc_paths_lost, "times that MRC assumed a path to be bad")                           \
-  X(mrc_paths_regained, "times that a probe of MRC found a path good again")            \
+  X(mrc_paths_regained, "times that a probe of MRC found a path good again")             \
   X(peer_questions_sent, "questions to hosts about what they speak")                     \
   X(peer_questions_answered, "such questions of hosts that were answered")               \
   X(peer_questions_refused, "such questions beyond the rate, dropped")                   \

@@ -152,7 +152,8 @@ std::optional<InquiryAnswer> told_in(const SidrRep& rep) {
   answer.standing = Standing{flags.standing};
   answer.facts.wanted = Transport{flags.wanted};
   const bool is_about_qp = answer.standing > Standing::kNone;
-  if (!good || !is_wanted(flags.wanted) || (is_about_qp && answer.qp.type < kFirstToldType)) return std::nullopt;
+  if (!good || !is_wanted(flags.wanted) || (is_about_qp && answer.qp.type < kFirstToldType))
+    return std::nullopt;
   answer.qp.is_stopped = (flags.qp & kStoppedBit) != 0;
   answer.qp.shared_receives = (flags.qp & kSharedBit) != 0;
   answer.qp.has_refused = (flags.qp & kRefusedBit) != 0;

@@ -44,8 +44,8 @@ constexpr bool speaks_foreign_only(Transport wanted) {
 // Whether two hosts, at least one of which leaves it to this, speak the native transport to each
 // other: alike at both ends.
 constexpr bool native_between(const PeerFacts& a, const PeerFacts& b) {
-  return !speaks_foreign_only(a.wanted) && !speaks_foreign_only(b.wanted) && a.version == b.version &&
-         a.policy == b.policy;
+  return !speaks_foreign_only(a.wanted) && !speaks_foreign_only(b.wanted) &&
+         a.version == b.version && a.policy == b.policy;
 }
 
 struct PeerQuestion {

@@ -65,7 +65,8 @@ struct SendDescriptor {
                               // forgotten before it leaves
   };
   union {
-    uint32_t recv_sn;   // WRITE_IMM: receive SN (MRC: modulo 2^16, its RQMSN); READ, atomic: read number
+    uint32_t
+        recv_sn;  // WRITE_IMM: receive SN (MRC: modulo 2^16, its RQMSN); READ, atomic: read number
     uint32_t dest_qpn;  // UD
   };
   union {

@@ -72,8 +72,8 @@ constexpr OpcodeIndex index_of(size_t begin, size_t end) {
   return index;
 }
 inline constexpr std::array<OpcodeIndex, kDialectCount> kIndexInDialect = {
-    index_of(0, std::size(kHostnicOpcodes)),
-    index_of(std::size(kHostnicOpcodes), kFirstMrcOpcode), index_of(kFirstMrcOpcode, kOpcodeCount)};
+    index_of(0, std::size(kHostnicOpcodes)), index_of(std::size(kHostnicOpcodes), kFirstMrcOpcode),
+    index_of(kFirstMrcOpcode, kOpcodeCount)};
 inline constexpr OpcodeIndex kIndex = index_of(0, kOpcodeCount);
 
 // The service by opcode, for opcodes that this NIC speaks: received packets are asked for it one by

@@ -8,8 +8,8 @@ namespace hostnic::wire {
 
 // kWriteOnly is the standard's RC RDMA WRITE Only, which both dialects of RC have; kRc, UC and UD
 // are the standard's throughout; 0xc0 and up is its manufacturer's range (InfiniBand 9.2.1), of
-// which 0xc6 to 0xcb, 0xd1, 0xd8, 0xd9 and 0xdc to 0xde are those of MRC (mrc/opcodes.h); those that
-// queue pairs take are here, too.
+// which 0xc6 to 0xcb, 0xd1, 0xd8, 0xd9 and 0xdc to 0xde are those of MRC (mrc/opcodes.h); those
+// that queue pairs take are here, too.
 enum class Opcode : uint8_t {
   kRcSendFirst = 0x00,
   kRcSendMiddle,

@@ -100,7 +100,8 @@ template <Opcode opcode>
 }
 [[gnu::noinline]] size_t build_any(const FlowTemplate& flow, const Packet& packet, bool has_icrc,
                                    std::span<const uint64_t> sack_words, std::span<std::byte> out) {
-  if (dialect_of(packet.opcode) == Dialect::kMrc) return build_mrc(flow, *packet.mrc, has_icrc, out);
+  if (dialect_of(packet.opcode) == Dialect::kMrc)
+    return build_mrc(flow, *packet.mrc, has_icrc, out);
   return build_as(packet.opcode, flow, packet, has_icrc, sack_words, out);
 }
 

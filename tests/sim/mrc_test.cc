@@ -382,10 +382,9 @@ TEST(Mrc, AMarkedPathIsLeftOutOnce) {
   Pair pair({}, mrc());
   uint32_t skipped = 0;
   watch(pair, [&](const Seen& seen) {
-    skipped += seen.p.opcode == Opcode::kMrcSack &&
-                       seen.headers.seth.mark == wm::PathMark::kSkipOnce
-                   ? 1
-                   : 0;
+    skipped +=
+        seen.p.opcode == Opcode::kMrcSack && seen.headers.seth.mark == wm::PathMark::kSkipOnce ? 1
+                                                                                               : 0;
   });
   pair.world.impair(1, "rx mark 20% kind write", 3);
   for (uint64_t i = 0; i < 8; ++i) pair.post(SendOp::kWrite, i, pair.at(0, 64 * kMtu));

@@ -10,10 +10,12 @@ from pathlib import Path
 TOP = Path(__file__).resolve().parents[2]
 # From below. A folder may include itself and those before it; "" are the headers at the top that all may include.
 NIC = ["", "memory", "packet", "client", "qp", "execute", "answers", "egress", "transport", "management", "transport/hostnic",
-       "transport/roce", "transport/unreliable"]
+       "transport/mrc", "transport/roce", "transport/unreliable"]
 # Beside each other: neither knows the other.
 APART = [{"execute", "answers"}, {"execute", "egress"}, {"transport", "management"}, {"transport/hostnic", "transport/roce"},
          {"transport/hostnic", "transport/unreliable"}, {"transport/roce", "transport/unreliable"},
+         {"transport/mrc", "transport/hostnic"}, {"transport/mrc", "transport/roce"},
+         {"transport/mrc", "transport/unreliable"}, {"management", "transport/mrc"},
          {"management", "transport/hostnic"}, {"management", "transport/roce"}, {"management", "transport/unreliable"}]
 FOR_ALL = {"address_book.h", "counters.h", "limits.h", "port.h", "settings.h"}
 # The library's folders, from below, and what each may include besides itself.

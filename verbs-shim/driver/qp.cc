@@ -63,7 +63,8 @@ Qp::Qp(QpHost& qp_host, const QpInit& qp_init, uint32_t index, uint64_t recv,
 
 int Qp::post_send(const SendRequest& request, TimeNs now_ns) {
   if (state < QpState::kRts) return refuse({Reason::kSendState, static_cast<uint64_t>(state)});
-  if (const int error = check_service(*this, requester_.writes_only(), request); error != 0) return error;
+  if (const int error = check_service(*this, requester_.writes_only(), request); error != 0)
+    return error;
   if (request.sges.size() > init.caps.max_send_sge)
     return refuse({Reason::kSges, request.sges.size(), init.caps.max_send_sge});
   uint64_t length = 0;

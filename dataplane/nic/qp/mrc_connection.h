@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What the NIC keeps of a connection by MRC (transport/mrc), beside what all queue pairs have. It is
-// made with the connection, so that other queue pairs need no room for it.
+// What the NIC keeps of a connection by MRC (transport/mrc), beside what all queue pairs have. It
+// is made with the connection, so that other queue pairs need no room for it.
 #pragma once
 
 #include <array>
@@ -38,7 +38,7 @@ struct MrcConnection {
   mrc::Nscc congestion;
   // By which of `paths` each PSN left last, modulo the ring.
   std::array<uint8_t, kWindowLimit> path_of{};
-  uint32_t probe_from = 0;   // where the search for the next path to probe begins
+  uint32_t probe_from = 0;  // where the search for the next path to probe begins
   uint64_t next_probe_ns = 0;
   bool on_probe_list = false;
   bool has_unwatched = false;  // paths that are assumed to be bad, which nobody probes now

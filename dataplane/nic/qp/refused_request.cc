@@ -35,8 +35,8 @@ namespace hostnic {
     default:
       r.key = p.reth.key;
       r.va = p.reth.va;
-      // A WRITE of the native transport, or MRC's, names the bytes of its packet, a READ all that it
-      // reads.
+      // A WRITE of the native transport, or MRC's, names the bytes of its packet, a READ all that
+      // it reads.
       r.length_bytes = p.opcode == Opcode::kWriteOnly || p.opcode == Opcode::kWriteImm ||
                                wire::dialect_of(p.opcode) == wire::Dialect::kMrc
                            ? p.payload_bytes

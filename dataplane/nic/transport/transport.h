@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // What a transport is to the NIC: how the packets of a queue pair are taken, and what its work
 // requests become. hostnic/ is the native one (docs/transport.md), for RC; roce/ is the standard's
-// RC (docs/roce.md); mrc/ is Multipath Reliable Connection (docs/mrc.md); unreliable/ are UC and UD,
-// as the standard has them.
+// RC (docs/roce.md); mrc/ is Multipath Reliable Connection (docs/mrc.md); unreliable/ are UC and
+// UD, as the standard has them.
 //
 // A transport owns its lists, its timers, and its part of QpContext. It is handed the parts below
 // it (transport_services.h), and is called by dispatch alone, through nic/transports.h; egress

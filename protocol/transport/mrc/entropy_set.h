@@ -44,8 +44,7 @@ class EntropySet {
     const auto step = static_cast<uint32_t>(mixed >> 32 | 1);
     for (uint32_t i = 0; i < count; ++i)
       values_[i] = static_cast<uint16_t>(wire::kFlowTagBase + (first + i * step) % kRange);
-    for (uint32_t i = count; i > 1; --i)
-      std::swap(values_[i - 1], values_[next_of(seed) % i]);
+    for (uint32_t i = count; i > 1; --i) std::swap(values_[i - 1], values_[next_of(seed) % i]);
   }
 
   uint32_t size() const { return count_; }

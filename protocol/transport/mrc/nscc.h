@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// MRC's congestion window (docs/mrc.md, "uet-1.0-nscc"): bytes on their way, of one queue pair. Each
-// SACK says whether the network marked its packet (ECN) and how long that took; what the window does
-// is one of four cases:
+// MRC's congestion window (docs/mrc.md, "Congestion"): bytes on their way, of one queue pair.
+// Each SACK says whether the network marked its packet (ECN) and how long that took; what the
+// window does is one of four cases:
 //   not marked, delay below the target      proportional increase
 //   not marked, delay at the target or more fair increase
 //   marked, delay at the target or more     multiplicative decrease, once a round trip at most

@@ -67,8 +67,8 @@ inline constexpr size_t kMaxHeaderBytes = kBthBytes + kSethBytes + kCcStateBytes
 ParseError parse(std::span<const std::byte> first_segment, size_t packet_bytes, bool has_icrc,
                  Packet& out);
 
-// The headers of a packet that parse() has accepted, from where its BTH is. payload_bytes is 0, which
-// is not known here.
+// The headers of a packet that parse() has accepted, from where its BTH is. payload_bytes is 0,
+// which is not known here.
 Packet headers_at(const std::byte* bth);
 
 // Parses a WRITE whose payload a switch has cut off, which the packet's DSCP says: of such a one

@@ -302,10 +302,12 @@ INSTANTIATE_TEST_SUITE_P(
                   "test.toml:2:27: congestion_allowance_us is 0 (use 1 to 1000000)"},
         Malformed{"[[nic]]\ntransport = 'rocev2'",
                   "test.toml:2:13: transport is \"rocev2\" (use one of: hostnic, roce, mrc, auto)"},
-        Malformed{"[[nic]]\ntransport = 'mrc'\nwindow = 64",
-                  "test.toml:1:1: hnic0 has transport \"mrc\" and a window of 64 (use 128 or more)"},
+        Malformed{
+            "[[nic]]\ntransport = 'mrc'\nwindow = 64",
+            "test.toml:1:1: hnic0 has transport \"mrc\" and a window of 64 (use 128 or more)"},
         Malformed{"[[nic]]\ntransport = 'mrc'\npolicy = 'go-back-n'",
-                  "test.toml:1:1: hnic0 has transport \"mrc\" and policy \"go-back-n\" (leave policy out)"},
+                  "test.toml:1:1: hnic0 has transport \"mrc\" and policy \"go-back-n\" (leave "
+                  "policy out)"},
         Malformed{"[[nic]]\nmrc_entropy_values = 257",
                   "test.toml:2:22: mrc_entropy_values is 257 (use 1 to 256)"},
         Malformed{"[[nic]]\nroce_peers = '10.0.0.0/33'",

@@ -42,8 +42,8 @@ uint32_t MrcRequester::room(const SendQueue& /*queue*/) const {
   if (on_its_way >= window_psns_) return 0;
   const int32_t peer = distance(requests_.next(), highest_acceptable_) + 1;
   if (peer <= 0) return 0;
-  return std::min({requests_.window() - in_flight, window_psns_ - on_its_way,
-                   static_cast<uint32_t>(peer)});
+  return std::min(
+      {requests_.window() - in_flight, window_psns_ - on_its_way, static_cast<uint32_t>(peer)});
 }
 
 // The MSN travels where READs have the PSN of their answers.
@@ -56,13 +56,13 @@ void MrcRequester::assign(SendQueue& queue, Wqe& w, uint32_t /*index*/) {
 
 void MrcRequester::send_next(SendQueue& queue, Wqe& w, uint32_t index, uint32_t room,
                              uint64_t limit_bytes, TimeNs now_ns) {
-  const uint32_t psns = std::min(
-      {w.psn_count - w.issued_psns, room, queue.chunk_packets(limit_bytes, window_psns_)});
+  const uint32_t psns =
+      std::min({w.psn_count - w.issued_psns, room, queue.chunk_packets(limit_bytes, window_psns_)});
   const bool ends = w.issued_psns + psns == w.psn_count;
   // A message's end brings a transport ACK by itself.
   const bool ask = psns == room || psns_since_ack_request_ + psns >= window_psns_ / 4;
-  queue.send_range(w, index, w.issued_psns, psns, 0, static_cast<uint8_t>(ask ? kSendAckRequest : 0),
-                   queue.host.map.sends);
+  queue.send_range(w, index, w.issued_psns, psns, 0,
+                   static_cast<uint8_t>(ask ? kSendAckRequest : 0), queue.host.map.sends);
   psns_since_ack_request_ = ask ? 0 : psns_since_ack_request_ + psns;
   w.issued_psns += psns;
   requests_.on_first_send(psns, now_ns, ends);

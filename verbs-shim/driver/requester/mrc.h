@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // The requester of MRC (docs/mrc.md, "Transport"): WRITEs in one PSN space, of which SACKs say what
-// has come and transport ACKs what is done. What is missing goes again alone (SendTracker's selective
-// recovery); the NIC chooses paths, and its congestion window says how much may be on its way. How
-// long a peer may be silent MRC says itself (RetrySchedule).
+// has come and transport ACKs what is done. What is missing goes again alone (SendTracker's
+// selective recovery); the NIC chooses paths, and its congestion window says how much may be on its
+// way. How long a peer may be silent MRC says itself (RetrySchedule).
 #pragma once
 
 #include <algorithm>

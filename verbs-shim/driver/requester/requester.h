@@ -3,8 +3,8 @@
 // PSNs, hands them to the NIC as its windows allow, and says when they are finished. Qp keeps what
 // verbs means: the send queue and its order, checks, completions, flush, receives, state. hostnic
 // is the native one (docs/transport.md), for RC; roce is the standard's RC (docs/roce.md); mrc is
-// Multipath Reliable Connection (docs/mrc.md); unreliable is for UC and UD. The NIC's half of a transport is described in
-// dataplane/nic/transport/transport.h.
+// Multipath Reliable Connection (docs/mrc.md); unreliable is for UC and UD. The NIC's half of a
+// transport is described in dataplane/nic/transport/transport.h.
 //
 // Each queue pair has one requester, by value (AnyRequester), which its service and, from the
 // moment that it is connected, its transport choose. A requester owns its PSN spaces, windows and

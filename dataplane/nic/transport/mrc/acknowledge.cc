@@ -122,9 +122,10 @@ void MrcAcks::fill_sack(const QpContext& qp, const MrcAnswered& answered, wm::Pa
   sack.seth.entropy = answered.entropy;
   sack.seth.contexts = contexts_of(qp);
   sack.seth.mpr_units = connection.arrivals.mpr_units();
-  sack.cc_state = {.timestamp = answered.timestamp,
-                   .out_of_order_count = static_cast<uint16_t>(connection.arrivals.out_of_order_count()),
-                   .received_units = connection.received_bytes / wm::kReceivedUnitBytes};
+  sack.cc_state = {
+      .timestamp = answered.timestamp,
+      .out_of_order_count = static_cast<uint16_t>(connection.arrivals.out_of_order_count()),
+      .received_units = connection.received_bytes / wm::kReceivedUnitBytes};
 }
 
 // A bitmap has room for 64 PSNs: where more have come that none has shown, more SACKs leave.

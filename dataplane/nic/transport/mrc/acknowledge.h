@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What a responder of MRC says to its peer, in two layers (docs/mrc.md): SACKs and NACKs say what has
-// become of packets, transport ACKs what has become of operations. They leave at the end of a turn of
-// the NIC, one of each kind for each queue pair; of packets that the network marked each gets its
-// SACK, since each tells of a path.
+// What a responder of MRC says to its peer, in two layers (docs/mrc.md): SACKs and NACKs say what
+// has become of packets, transport ACKs what has become of operations. They leave at the end of a
+// turn of the NIC, one of each kind for each queue pair; of packets that the network marked each
+// gets its SACK, since each tells of a path.
 //
 // The NIC's lcore.
 #pragma once
@@ -32,8 +32,8 @@ class MrcAcks {
 
   // Owes a SACK that answers this WRITE.
   void owe_sack(QpContext& qp, const wire::Packet& p, const wire::mrc::Packet& headers);
-  // Owes a transport ACK of everything before the expected PSN; of a queue pair that is `fatal` it is
-  // the NAK that it remembers.
+  // Owes a transport ACK of everything before the expected PSN; of a queue pair that is `fatal` it
+  // is the NAK that it remembers.
   void owe_ack(QpContext& qp);
   // Owes a NACK of this WRITE, which is not taken.
   void owe_nack(QpContext& qp, const wire::Packet& p, const wire::mrc::Packet& headers,

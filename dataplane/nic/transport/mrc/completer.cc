@@ -59,8 +59,8 @@ void MrcCompleter::receive_sack(QpContext& qp, const wm::Packet& sack) {
   QpStatusUpdate update(status);
   take_bitmap(qp, sack.seth, come_before);
   if (!sack.seth.answers_probe) {
-    // A repetition that finds its packet there was not needed; but several SACKs in a row may answer
-    // one packet.
+    // A repetition that finds its packet there was not needed; but several SACKs in a row may
+    // answer one packet.
     const bool is_same = status.echo_psn == answered.value() && status.echo_attempt != 0;
     if (sack.retransmission && had_come && !is_same) ++status.spurious_count;
     status.echo_psn = answered.value();
@@ -111,9 +111,9 @@ void MrcCompleter::take_path(QpContext& qp, const wm::Packet& sack) {
 
 void MrcCompleter::take_congestion(QpContext& qp, const wm::Packet& sack, uint32_t newly_come) {
   QpStatus& status = *qp.status;
-  const auto units =
-      static_cast<uint16_t>(mrc_timestamp(now_) - sack.cc_state.timestamp);
-  // What is a whole range of timestamps old looks young, and what seems nearly as old may be younger.
+  const auto units = static_cast<uint16_t>(mrc_timestamp(now_) - sack.cc_state.timestamp);
+  // What is a whole range of timestamps old looks young, and what seems nearly as old may be
+  // younger.
   if (units >= INT16_MAX) return;
   const uint64_t rtt_ns = std::max<uint64_t>(uint64_t{units} * wm::Timestamp::kUnitNs, 1);
   status.rtt_ns = static_cast<uint32_t>(rtt_ns);
@@ -139,7 +139,8 @@ void MrcCompleter::publish_window(QpContext& qp) {
 void MrcCompleter::receive_nack(QpContext& qp, const wm::Packet& nack) {
   counters_.add(Counter::mrc_nacks_received);
   const Psn psn = nack.neth.psn;
-  if (!qp.mrc->is_sending || distance(qp.una, psn) < 0 || distance(psn, qp.transmitted) <= 0) return;
+  if (!qp.mrc->is_sending || distance(qp.una, psn) < 0 || distance(psn, qp.transmitted) <= 0)
+    return;
   qp.heard_ns = now_;
   QpStatus& status = *qp.status;
   if (nack.neth.reason == wm::NackReason::kTrimmed ||
@@ -165,7 +166,8 @@ void MrcCompleter::receive_ack(QpContext& qp, const wm::Packet& ack) {
   const bool is_nak = ack.aeth.kind != wire::AckKind::kAck;
   // A NAK names the PSN that was refused, and acknowledges those before it.
   const Psn done = is_nak ? ack.psn : ack.psn + 1;
-  if (!qp.mrc->is_sending || distance(qp.una, done) < 0 || distance(done, qp.transmitted) < 0) return;
+  if (!qp.mrc->is_sending || distance(qp.una, done) < 0 || distance(done, qp.transmitted) < 0)
+    return;
   qp.heard_ns = now_;
   const uint32_t covered = qp.mrc->sends.on_transport_ack(done + Psn::kMask);
   qp.mrc->sends.open_from(done);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What comes back to a requester of MRC: SACKs, NACKs, transport ACKs, answers to probes; and what it
-// knows of its paths. It tells the driver which packets have come and which operations are done, and
-// how much the congestion window lets be on its way; the driver decides what goes again.
+// What comes back to a requester of MRC: SACKs, NACKs, transport ACKs, answers to probes; and what
+// it knows of its paths. It tells the driver which packets have come and which operations are done,
+// and how much the congestion window lets be on its way; the driver decides what goes again.
 //
 // The NIC's lcore.
 #pragma once

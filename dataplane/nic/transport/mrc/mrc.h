@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Multipath Reliable Connection, as the NIC does it (docs/mrc.md): WRITEs whose packets each choose a
-// path by their entropy value, are placed in any order, acknowledged in two layers and repeated one
-// by one. What a transport must do is in transport/transport.h.
+// Multipath Reliable Connection, as the NIC does it (docs/mrc.md): WRITEs whose packets each choose
+// a path by their entropy value, are placed in any order, acknowledged in two layers and repeated
+// one by one. What a transport must do is in transport/transport.h.
 //
 // The NIC's lcore.
 #pragma once

@@ -91,8 +91,8 @@ bool MrcResponder::execute_expected(QpContext& qp, const wire::Packet& p, const 
 }
 
 // Whether a packet ahead of the expected one waits for those before it: immediate data does, for
-// receives complete in the order of sending, and the end of a WRITE, which programs watch, but where
-// `ordering`, or its region, leaves it to that.
+// receives complete in the order of sending, and the end of a WRITE, which programs watch, but
+// where `ordering`, or its region, leaves it to that.
 bool MrcResponder::waits_for_its_turn(const wire::Packet& p) const {
   if (has_immediate(p) || settings_.ordering == Ordering::kStrict) return true;
   if (p.more || !tails_wait(settings_.ordering)) return false;
@@ -103,9 +103,8 @@ bool MrcResponder::waits_for_its_turn(const wire::Packet& p) const {
 // Takes a packet ahead of the expected one. Returns false if there is nowhere to keep it.
 bool MrcResponder::accept_ahead(QpContext& qp, const wire::Packet& p, const wm::Packet& headers,
                                 rte_mbuf* packet) {
-  const bool is_placed =
-      !waits_for_its_turn(p) &&
-      execute(qp, p, headers, payload_of(packet, p), /*ahead=*/true).done();
+  const bool is_placed = !waits_for_its_turn(p) &&
+                         execute(qp, p, headers, payload_of(packet, p), /*ahead=*/true).done();
   // Whatever is wrong with it shows again when its turn has come.
   if (!is_placed && !reorder_.enter(qp.requests, p.psn, packet)) return false;
   qp.requests.window.set(p.psn);
@@ -148,9 +147,8 @@ void MrcResponder::note_executed(QpContext& qp, const wire::Packet& p, const wm:
   if (p.more) return;
   qp.msn = headers.meth.msn;
   if (has_immediate(p))
-    executor_.complete(
-        qp, qp.recv_next_sn,
-        receive_end_of(p, {.is_write = true, .has_imm = true}, p.reth.length_bytes));
+    executor_.complete(qp, qp.recv_next_sn,
+                       receive_end_of(p, {.is_write = true, .has_imm = true}, p.reth.length_bytes));
 }
 
 // Ends the connection: the expected packet can't be executed.
