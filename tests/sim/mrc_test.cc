@@ -55,24 +55,25 @@ void watch(Pair& pair, std::function<void(const Seen&)> look) {
   });
 }
 
-// A packet of the near end's to the far one's, not from its NIC.
-void forge(Pair& pair, wm::Packet headers, uint32_t source_host = 0) {
+// A packet to one end that is not from the other's NIC, though it may say so.
+void forge(Pair& pair, wm::Packet headers, uint32_t source_host = 0, bool to_near = false) {
   rte_mbuf* packet = rte_pktmbuf_alloc(pair.world.pools().data);
   ASSERT_NE(packet, nullptr);
-  headers.dest_qpn = Qpn{pair.far->qpn()};
+  const uint32_t host = to_near ? 0 : 1;
+  headers.dest_qpn = Qpn{(to_near ? pair.near : pair.far)->qpn()};
   wire::Packet p;
   p.opcode = static_cast<Opcode>(headers.opcode);
   p.payload_bytes = headers.payload_bytes;
   p.mrc = &headers;
   const auto flow =
       wire::make_flow_template({}, {}, pair.world.host(source_host).nic().settings().ip,
-                               pair.world.host(1).nic().settings().ip, 0xc123, 0);
+                               pair.world.host(host).nic().settings().ip, 0xc123, 0);
   auto* frame = rte_pktmbuf_mtod(packet, std::byte*);
   const size_t bytes = wire::build(flow, p, false, {}, {frame, wire::kMaxHeaderBytes});
   std::memset(frame + bytes, 0xbd, headers.payload_bytes);
   packet->data_len = static_cast<uint16_t>(bytes + headers.payload_bytes);
   packet->pkt_len = packet->data_len;
-  pair.world.wire().inject(1, packet);
+  pair.world.wire().inject(host, packet);
   pair.world.run_until([] { return false; }, 20 * kMicrosecond, /*idle_is_a_bug=*/false);
 }
 
@@ -312,34 +313,44 @@ TEST(Mrc, NothingIsPlacedWithoutAKeyOrFromElsewhere) {
     forge(pair, forged_write(pair, 1000 + c.psn_ahead, pair.rkey ^ c.key_change), c.source_host);
     EXPECT_TRUE(untouched(pair, 64)) << c.psn_ahead << " " << c.key_change << " " << c.source_host;
   }
+  Pair pair(from_psn(1000), mrc());
+  forge(pair, forged_write(pair, 1000, pair.rkey));
+  EXPECT_FALSE(untouched(pair, 64)) << "what the others lack is the key, or the address";
 }
 
+// Answers to a requester that has sent something, about what has not left, or has been answered.
 TEST(Mrc, ForgedAnswersOfWhatNeverLeftChangeNothing) {
   Pair pair(from_psn(1000), mrc());
-  for (const uint32_t psn : {999u, 1000u, 1001u, 2000u, 1000u + (1u << 23)}) {
+  pair.post(SendOp::kWrite, 1, pair.at(0, kMtu));
+  EXPECT_EQ(pair.status_of_one(), WcStatus::kSuccess);
+  for (const uint32_t psn : {999u, 1001u, 1002u, 2000u, 1000u + (1u << 23)}) {
     wm::Packet ack;
     ack.opcode = wm::Opcode::kAck;
     ack.psn = Psn(psn);
     ack.aeth = {wire::AckKind::kAck, wm::kNoCreditLimit, 0};
-    forge(pair, ack);
+    forge(pair, ack, 1, /*to_near=*/true);
     wm::Packet sack;
     sack.opcode = wm::Opcode::kSack;
     sack.seth.cumulative_psn = sack.psn = Psn(psn);
     sack.seth.bitmap = ~uint64_t{0};
     sack.seth.sack_offset = 1;
-    forge(pair, sack);
+    forge(pair, sack, 1, /*to_near=*/true);
     wm::Packet nack;
     nack.opcode = wm::Opcode::kNack;
     nack.neth.psn = nack.psn = Psn(psn);
     nack.neth.reason = wm::NackReason::kUnexpectedEvent;
-    forge(pair, nack);
-    wm::Packet probe;
-    probe.opcode = wm::Opcode::kProbe;
-    for (int i = 0; i < 20; ++i) forge(pair, probe);
+    forge(pair, nack, 1, /*to_near=*/true);
   }
-  pair.post(SendOp::kWrite, 1, pair.at(0, 3 * kMtu));
+  wm::Packet probe;
+  probe.opcode = wm::Opcode::kProbe;
+  for (int i = 0; i < 20; ++i) forge(pair, probe);
+  // The next WRITE is lost for a while: no answer has been taken for one of its packets.
+  pair.world.impair(1, "rx drop all kind write");
+  pair.post(SendOp::kWrite, 2, pair.at(0, 3 * kMtu), 8 * kMtu);
+  EXPECT_EQ(pair.sent(1, kMillisecond).size(), 0u);
+  pair.world.impair(1, "rx none");
   EXPECT_EQ(pair.status_of_one(), WcStatus::kSuccess);
-  EXPECT_TRUE(equal(pair.local, 0, pair.remote, 0, 3 * kMtu));
+  EXPECT_TRUE(equal(pair.local, 0, pair.remote, 8 * kMtu, 3 * kMtu));
 }
 
 // ---- paths

@@ -173,7 +173,9 @@ void MrcCompleter::receive_ack(QpContext& qp, const wm::Packet& ack) {
   qp.mrc->sends.open_from(done);
   QpStatus& status = *qp.status;
   QpStatusUpdate update(status);
-  for (Psn psn = qp.una; before(psn, done); psn += 1) clear_bit(status, psn);
+  // Behind the end of the bitmap nothing is set, however much a client says that it has sent.
+  const Psn end(before(Psn(status.sack_end_psn), done) ? status.sack_end_psn : done.value());
+  for (Psn psn = qp.una; before(psn, end); psn += 1) clear_bit(status, psn);
   qp.una = done;
   if (covered != 0) qp.note_progress(now_);
   status.una_psn = done.value();
