@@ -10,7 +10,8 @@ from harness import Case, pair, perftest_rows, udp_nics, verify_is_ok
 MRC = ["--nic", "transport=mrc", "--nic", "transport=mrc"]
 FIRST_UDP_LAB = 60  # others' are below
 ROWS = [("ib_write_bw", ["-n", "1000"]), ("ib_write_lat", ["-n", "500"]), ("ib_write_bw", ["-a", "-q", "2", "-n", "10"])]
-WRITES = ["--mix", "write,write-imm"]
+# WRITEs with immediate data find no receive now and then, which MRC takes for an error.
+WRITES = ["--mix", "write"]
 
 
 def mrc_cases(maker, networks, all_sizes):
