@@ -44,7 +44,10 @@ def mrc_cases(maker, networks, all_sizes):
 
 def refused_cases(maker):
     """What MRC does not have, and who does not speak it, are lines that say what to do."""
-    send = "ib_send_bw -F -n 5 & sleep 1; ib_send_bw -F -n 5 127.0.0.1; true"
+    port = maker.next_port()
+    command = ["ib_send_bw", "-F", "-n", "5", "-p", str(port)]
+    ends = pair(port, maker.run_on("hnic0", ["timeout", "8", *command]), maker.run_on("hnic1", [*command, "127.0.0.1"]))
+    send = f"{shlex.join(str(word) for word in ends)}; true"
     yield Case("a SEND is refused with a line [transport=mrc]", maker.lab(MRC, ["sh", "-c", send]), 60, True,
                lambda output: None if REFUSAL.search(output) else "nothing says why the SEND was refused")
     show = "ib_write_bw -F -D 3 & sleep 1; ib_write_bw -F -D 3 127.0.0.1 & sleep 2; hostnic ctl show qp; wait"
