@@ -30,6 +30,7 @@ void parse_and_compare(const Bytes& bytes, bool has_icrc, Outcome& outcome) {
   }
   ++outcome.accepted;
   ASSERT_LE(p.header_bytes + p.payload_bytes, bytes.size());
+  if (dialect_of(p.opcode) == Dialect::kMrc) return;  // tests/fuzz/mrc_fuzzer.cc builds them anew
   const Bytes rebuilt = samples::rebuild(p, has_icrc);
   ASSERT_EQ(samples::canonical_headers(rebuilt, p), samples::canonical_headers(bytes, p))
       << to_string(p);
@@ -37,7 +38,7 @@ void parse_and_compare(const Bytes& bytes, bool has_icrc, Outcome& outcome) {
 
 TEST(WireRobustness, EverySingleBitFlip) {
   Outcome outcome;
-  for (const OpcodeInfo& info : kOpcodes) {
+  for (const OpcodeInfo& info : samples::kPlainOpcodes) {
     for (const bool has_icrc : {false, true}) {
       const Bytes good = samples::frame(samples::packet(info.opcode, 5), has_icrc);
       for (size_t bit = 0; bit < good.size() * 8; ++bit) {

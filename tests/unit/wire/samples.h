@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "protocol/wire/icrc.h"
+#include "protocol/wire/mrc/packet.h"
 #include "protocol/wire/packet.h"
 
 namespace hostnic::wire::samples {
@@ -26,6 +27,10 @@ inline constexpr uint8_t kTrafficClass = 0x6a;
 
 // The dialect in which parse() reads a packet.
 inline constexpr auto by_opcode = [](const Packet& packet) { return dialect_of(packet.opcode); };
+
+// The opcodes whose headers Packet has itself: all but MRC's, which mrc_test.cc is about.
+inline constexpr std::span<const OpcodeInfo> kPlainOpcodes =
+    std::span(kOpcodes).first(kFirstMrcOpcode);
 
 inline FlowTemplate flow() {
   return make_flow_template(kSrcMac, kDstMac, kSrcIp, kDstIp, kSrcPort, kTrafficClass);
@@ -96,8 +101,28 @@ inline bool length_is_free(Opcode opcode) {
   return dialect_of(opcode) == Dialect::kRocev2 && opcode_info(opcode).has_payload;
 }
 
+// What build() makes an MRC packet of.
+inline mrc::Packet mrc_headers(const Packet& p) {
+  const OpcodeInfo& info = opcode_info(p.opcode);
+  mrc::Packet headers;
+  headers.opcode = static_cast<mrc::Opcode>(p.opcode);
+  headers.has_timestamp = info.has_payload;
+  headers.dest_qpn = p.dest_qpn;
+  headers.psn = p.psn;
+  headers.reth = {0x1122334455667788, 0x99aabbcc, p.payload_bytes};
+  if (info.cont || info.more) headers.reth.length_bytes += 0x1000;
+  headers.payload_bytes = p.payload_bytes;
+  return headers;
+}
+
 // Headers, payload, and with has_icrc pad and ICRC.
-inline Bytes frame(const Packet& p, bool has_icrc, std::span<const uint64_t> words) {
+inline Bytes frame(const Packet& packet, bool has_icrc, std::span<const uint64_t> words) {
+  Packet p = packet;
+  mrc::Packet headers;
+  if (dialect_of(p.opcode) == Dialect::kMrc) {
+    headers = mrc_headers(p);
+    p.mrc = &headers;
+  }
   Bytes bytes(header_bytes(p));
   if (build(flow(), p, has_icrc, words, bytes) != bytes.size()) {
     throw std::logic_error("build() and header_bytes() disagree");
@@ -175,7 +200,14 @@ inline Bytes rebuild(const Packet& p, bool has_icrc) {
   const size_t count = opcode_info(p.opcode).has_ack ? p.sack.word_count : 0;
   for (size_t i = 0; i < count; ++i) words[i] = sack_word(p, i);
   Bytes bytes(header_bytes(p));
-  build(same_flow, p, has_icrc, std::span(words).first(count), bytes);
+  Packet same = p;
+  mrc::Packet headers;
+  if (dialect_of(p.opcode) == Dialect::kMrc) {
+    headers = mrc::headers_at(p.sack_words);
+    headers.payload_bytes = p.payload_bytes;
+    same.mrc = &headers;
+  }
+  build(same_flow, same, has_icrc, std::span(words).first(count), bytes);
   return bytes;
 }
 
