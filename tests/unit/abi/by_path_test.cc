@@ -3,6 +3,7 @@
 // call from then on (elf/imports.h). $HOSTNIC_OUR_LIBIBVERBS is its path.
 #include <dlfcn.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <cstdlib>
 #include <string>
@@ -36,9 +37,9 @@ std::string bound_to(void* plugin, const std::string& function) {
 class ByPath : public testing::Test {
  protected:
   void SetUp() override {
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-    GTEST_SKIP() << "a sanitizer's functions stand before libc's";
-#endif
+    // Builds with sanitizers have none: a sanitizer's functions stand before libc's.
+    const char* const ours = getenv("HOSTNIC_OUR_LIBIBVERBS");
+    if (ours == nullptr || access(ours, R_OK) != 0) GTEST_SKIP() << "no libibverbs of ours here";
   }
 };
 
