@@ -128,10 +128,9 @@ void describe(const Refusal& r, char* line, size_t bytes) noexcept {
     case Reason::kNotOfThisType:
       return say("opcode %llu is no operation of this type of queue pair", given);
     case Reason::kNotByMrc:
-      return say(
-          "the connection speaks MRC, which has RDMA WRITE and WRITE with immediate data and "
-          "nothing "
-          "else: give both NICs transport = \"hostnic\" or \"roce\" for others");
+      return say("%s",
+                 "the connection speaks MRC, which has RDMA WRITE and WRITE with immediate data "
+                 "and nothing else: give both NICs transport = \"hostnic\" or \"roce\" for others");
     case Reason::kNoDestination:
       return say("%s", "no address handle, or one that leads nowhere");
     case Reason::kSges:
