@@ -55,7 +55,8 @@ def refused_cases(build, scratch):
             ("two threads", f"(ulimit -u 2; exec {nobody} {hostnicd})", r"hostnicd needs \d threads, and gets 2: .*ulimit -u",
              not_root),
             ("little address space", f"(ulimit -v 300000; exec {hostnicd})",
-             r"DPDK doesn't start .* with 292 MB of addresses \(see ulimit -v", None),
+             r"DPDK doesn't start .* with 292 MB of addresses \(see ulimit -v",
+             "sanitizers reserve more" if "ASAN_OPTIONS" in os.environ else None),
             ("files that may not be large", f"(ulimit -f 1000; {build / 'hostnic'} lab -- ibv_devinfo -d hnic0)",
              r"raise hostnicd's file size limit \(ulimit -f\)", None)]:
         yield Case(f"refuses {name}", ["bash", "-c", f"{line}; s=$?; test $s -ne 0 && test $s -lt 126"], 30, True,
