@@ -151,7 +151,8 @@ def compilations(build):
     for entry in json.loads(listed.read_text()):
         file = (Path(entry["directory"]) / entry["file"]).resolve()
         ours = TOP in file.parents and build not in file.parents and file.exists()
-        if ours and file.suffix != ".h":  # a precompiled header has its own compilation
+        # A precompiled header has its own compilation; assembly is not clang-tidy's.
+        if ours and file.suffix not in (".h", ".S"):
             by_file.setdefault(file, Compilation(entry))
     return list(by_file.values())
 
