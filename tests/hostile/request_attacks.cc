@@ -14,6 +14,7 @@
 #include <cstring>
 #include <list>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "protocol/hostif/cm_message.h"
@@ -132,7 +133,7 @@ void descriptors_that_linger(const Target& target) {
           std::pair(ControlKind::kRegisterMr, open_bytes)}) {
       const int fd = descriptor();
       request(kind, payload, {&fd, 1});
-      give_up(std::move(outer));
+      give_up(std::exchange(outer, UniqueFd()));
     }
     // The rdma_cm device's answers are awaited on such a descriptor; and too many come along.
     for (const size_t count : {1, 2, 64, 200}) {
@@ -143,12 +144,12 @@ void descriptors_that_linger(const Target& target) {
       send_with(file, &first, sizeof(first), fds);
       const int plain = connections.emplace_back(connect_to(target.socket)).get();
       send_with(plain, "nonsense", 8, fds);
-      give_up(std::move(outer));
+      give_up(std::exchange(outer, UniqueFd()));
     }
     // A connection that goes with what lies in it.
     const int fd = descriptor();
     send_with(connect_to(target.socket).get(), "nonsense", 8, {&fd, 1});
-    give_up(std::move(outer));
+    give_up(std::exchange(outer, UniqueFd()));
   }
   fmt::print("{} sockets linger\n", sockets.size());
   wait(target);
