@@ -344,10 +344,13 @@ TEST_F(MemoryWatch, ForksWhileMemoryGoes) {
   wait_for_revoker();
   std::thread unmapper([&] {
     while (!stop.load()) {
-      Buffer buffer(kPage);
+      // A Buffer would unmap it once more, and by then it may be another thread's.
+      void* const page =
+          mmap(nullptr, kPage, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+      ASSERT_NE(page, MAP_FAILED);
       Nic::Mr mr;
-      ASSERT_TRUE(nic.add(buffer.va() + kSkew, 64, mr)) << nic.error;
-      raw_munmap(buffer.data(), kPage);
+      ASSERT_TRUE(nic.add(reinterpret_cast<uint64_t>(page) + kSkew, 64, mr)) << nic.error;
+      raw_munmap(page, kPage);
       nic.remove(mr);
     }
   });
