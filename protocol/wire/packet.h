@@ -225,7 +225,7 @@ void set_source_port(FlowTemplate& flow, uint16_t port);
 void write_flow(const FlowTemplate& flow, size_t ip_bytes, std::byte* out);
 
 // The number of bytes that build() will write for this packet's opcode (ACK: by sack.word_count).
-// Of an MRC packet that was parsed, those that it has.
+// An MRC packet that was parsed says how many it has.
 size_t header_bytes(const Packet& packet);
 
 // Writes all headers for `packet` (payload_bytes must be set; src/dst ip and port come from the

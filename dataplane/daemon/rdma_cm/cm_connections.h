@@ -52,7 +52,7 @@ class CmConnections {
   Daemon& daemon_;
   CmIds& ids_;
   CmAddresses& addresses_;
-  // Of all NICs together: one user's connections with a NIC are at most as many at the others.
+  // The shares are of all NICs together, not of each.
   UserShares shares_{{UINT64_MAX, UserShares::shares_of(kMaxConnections).strangers,
                       UserShares::shares_of(kMaxConnections).user}};
   // Connection requests, in a lab, for services that nobody offers yet, oldest first.

@@ -39,7 +39,7 @@ constexpr size_t kSeth = kBthBytes, kErth = kBthBytes, kAeth = kBthBytes;
 
 TEST(MrcOpcodes, NoneIsOfAnotherDialect) {
   for (const OpcodeInfo& info : mrc::kOpcodes) {
-    // Those of endpoint requests no queue pair takes.
+    // No queue pair takes those of endpoint requests.
     const auto* const known = wire::find_opcode(wire::Opcode{static_cast<uint8_t>(info.opcode)});
     if (known == nullptr) continue;
     EXPECT_EQ(wire::dialect_of(known->opcode), wire::Dialect::kMrc) << info.name;

@@ -113,7 +113,7 @@ void MrcRequester::take_acks(SendQueue& queue, const QpStatusSnapshot& snapshot,
     seen_spurious_count_ = snapshot.spurious_count;
     if (!requests_.guessed(echo)) requests_.on_spurious_resend();
   }
-  // Which of several repetitions has come nobody says: it is taken for the newest.
+  // Nobody says which of several repetitions has come: it is taken for the newest.
   if (is_echoed) requests_.on_echo(echo, snapshot.echo_attempt == 0 ? 0 : requests_.attempt(echo));
   const Psn una = requests_.una();
   if (queue.host.bits.has_sack) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What a responder of MRC says to its peer, in two layers (docs/mrc.md): SACKs and NACKs say what
-// has become of packets, transport ACKs what has become of operations. They leave at the end of a
+// A responder of MRC answers its peer in two layers (docs/mrc.md): SACKs and NACKs say what has
+// become of packets, transport ACKs what has become of operations. They leave at the end of a
 // turn of the NIC, one of each kind for each queue pair; of packets that the network marked each
 // gets its SACK, since each tells of a path.
 //
