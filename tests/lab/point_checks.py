@@ -17,7 +17,8 @@ import tempfile
 from pathlib import Path
 
 COUNT = 200
-PAIR = """hostnic run --device hnic0 -- {program} >/dev/null &
+# A server whose client has failed waits for the next one.
+PAIR = """timeout 60 hostnic run --device hnic0 -- {program} >/dev/null &
 hostnic run --device hnic1 -- {program} 127.0.0.1 >/dev/null; wait"""
 # Program, options, messages of both ends, options of the lab.
 ROCE = ["--nic", "transport=roce", "--nic", "transport=roce"]

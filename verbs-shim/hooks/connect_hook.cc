@@ -71,13 +71,21 @@ uint16_t port_of(const sockaddr* address) {
   return ntohs(reinterpret_cast<const sockaddr_in*>(address)->sin_port);
 }
 
+uint64_t own_cpu_ms() {
+  timespec used{};
+  clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &used);
+  return static_cast<uint64_t>(used.tv_sec) * 1000 +
+         static_cast<uint64_t>(used.tv_nsec) / 1'000'000;
+}
+
 // Whether to connect once more; not inline, because connect() is a cancellation point, and its
 // frame has nothing to clean up.
 [[gnu::noinline]] bool once_more() {
   static constinit ConnectPatience patience;
   const hostnic::CancellationOff cancellation_off;
   try {
-    return patience.once_more(hostnic::hooks::other_lab_programs(ConnectPatience::kStarvedMs));
+    return patience.once_more(hostnic::hooks::other_lab_programs(ConnectPatience::kStarvedMs),
+                              own_cpu_ms());
   } catch (const std::bad_alloc&) {
     return false;
   }

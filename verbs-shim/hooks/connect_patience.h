@@ -3,6 +3,7 @@
 // must find each other, and nobody else shall notice.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <cstdint>
 #include <span>
@@ -22,8 +23,10 @@ class ConnectPatience {
  public:
   static constexpr uint32_t kPauseMs = 20;
   static constexpr uint32_t kPauses = 25;  // half a second
-  // A program that had so little of the processor, and wants more, has not come to its listen().
-  static constexpr uint64_t kStartCpuMs = 300;
+  // A program that had so little of the processor, and wants more, has not come to its listen(): so
+  // little, or no more than twice what this process needed to come to its connect(), because
+  // debuggers and sanitizers make both slow. The bound is for those that compute long before.
+  static constexpr uint64_t kStartCpuMs = 300, kLongestStartCpuMs = 5'000;
   static constexpr uint32_t kStarvedPauses = 750, kIdlePauses = 10;
   static constexpr uint64_t kYoungMs = 3'000, kStarvedMs = 30'000;
 
@@ -31,12 +34,14 @@ class ConnectPatience {
   // libraries try all X displays.
   static bool concerns(uint16_t port) { return port >= 1024 && (port < 6000 || port > 6063); }
 
-  // Says after a refusal whether to pause and connect again. `others` are the programs of now.
-  bool once_more(std::span<const LabProgram> others) {
+  // Says after a refusal whether to pause and connect again. `others` are the programs of now,
+  // `own_cpu_ms` the processor time that this process has had.
+  bool once_more(std::span<const LabProgram> others, uint64_t own_cpu_ms) {
+    const uint64_t start_cpu_ms = std::clamp(2 * own_cpu_ms, kStartCpuMs, kLongestStartCpuMs);
     bool young = false, wants_cpu = false, starved = false;
     for (const LabProgram& program : others) {
       young |= program.age_ms < kYoungMs;
-      const bool starts = program.age_ms < kStarvedMs && program.cpu_ms < kStartCpuMs;
+      const bool starts = program.age_ms < kStarvedMs && program.cpu_ms < start_cpu_ms;
       starved |= starts;
       wants_cpu |= starts && program.runs;
     }
