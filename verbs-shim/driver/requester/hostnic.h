@@ -18,9 +18,6 @@
 
 namespace hostnic::driver {
 
-inline constexpr uint32_t kResendsAfterTimeout = 16;  // PSNs, until the oldest unacknowledged one
-                                                      // (una) moves again
-
 // Members that each message needs come first, next to each other (qp_prefetch.cc).
 class HostnicRequester {
  public:
@@ -56,7 +53,7 @@ class HostnicRequester {
     if (requests_.lost_count() != 0 || requests_.traits().follows_transmission)
       requests_.note_transmitted(queue.transmitted());
     bool all = true;
-    if (requests_.lost_count() != 0 && !rnr_.waiting()) all = resend_lost(queue, now_ns);
+    if (requests_.lost_count() != 0 && !rnr_.waiting()) all = repeat_lost(queue, now_ns);
     if (reads_outstanding_ != 0)
       all = answers_.pull_all(queue, requests_, request_congestion_.psns(), now_ns) && all;
     return all;
@@ -100,7 +97,7 @@ class HostnicRequester {
 
   // Functions in hostnic_issue.cc.
   void begin_read(SendQueue& queue, Wqe& w, uint32_t room, uint64_t limit_bytes, TimeNs now_ns);
-  bool resend_lost(SendQueue& queue, TimeNs now_ns);
+  bool repeat_lost(SendQueue& queue, TimeNs now_ns);
 
   // Functions in hostnic_reports.cc.
   void take_limits(SendQueue& queue, const QpStatusSnapshot& snapshot);

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "verbs-shim/driver/requester/hostnic.h"
+#include "verbs-shim/driver/requester/resend.h"
 
 namespace hostnic::driver {
 // Hands over the request of a READ or atomic, together with its first pull.
@@ -25,35 +26,21 @@ void HostnicRequester::begin_read(SendQueue& queue, Wqe& w, uint32_t room, uint6
   requests_.on_first_send(1, now_ns);
 }
 
-// Repeats what is lost and may go. Returns false if the ring is full.
-bool HostnicRequester::resend_lost(SendQueue& queue, TimeNs now_ns) {
-  uint32_t sent = 0;
-  Psn from = requests_.una(), first;
-  uint32_t count = 0;
-  while (requests_.next_lost_run(from, queue.resent_packets(), first, count)) {
-    const uint32_t index = queue.find_by_psn(first);
-    if (queue.failed_at_or_before(index)) break;
-    // While the peer has no receive, only the request that it named goes (rule 15, RNR).
-    if (rnr_.probing() && index != queue.find_by_psn(requests_.una())) break;
-    if (patience_.backoff() != 0 && sent >= kResendsAfterTimeout) break;
-    const Wqe& w = queue.wqe(index);
-    const auto within = static_cast<uint32_t>(distance(w.first_psn, first));
-    count = std::min(count, w.psn_count - within);
-    if (patience_.backoff() != 0) count = std::min(count, kResendsAfterTimeout - sent);
-    if (!queue.host.map.urgent.has_room(1 + kMaxExtraElements)) return false;
-    requests_.on_resend(first, count, now_ns);
-    queue.host.totals.retransmitted_packets += count;
-    const uint8_t flags = kSendAckRequest | kSendRetransmit;
-    const uint8_t attempt = attempt_with(requests_.attempt(first), requests_.cause(first));
-    if (is_read_or_atomic(w.op)) {
-      answers_.request_again(queue, w, attempt, flags, now_ns);
-    } else {
-      queue.send_range(w, index, within, count, attempt, flags, queue.host.map.urgent);
-    }
-    sent += count;
-    from = first + count;
-  }
-  return true;
+// While the peer has no receive, only the request that it named goes (rule 15, RNR).
+bool HostnicRequester::repeat_lost(SendQueue& queue, TimeNs now_ns) {
+  return resend_lost(
+      queue, requests_, patience_, now_ns,
+      [&](uint32_t index) {
+        return !rnr_.probing() || index == queue.find_by_psn(requests_.una());
+      },
+      [&](const Wqe& w, uint32_t index, uint32_t within, uint32_t count, uint8_t attempt,
+          uint8_t flags) {
+        if (is_read_or_atomic(w.op)) {
+          answers_.request_again(queue, w, attempt, flags, now_ns);
+        } else {
+          queue.send_range(w, index, within, count, attempt, flags, queue.host.map.urgent);
+        }
+      });
 }
 
 }  // namespace hostnic::driver

@@ -7,6 +7,7 @@
 #include "verbs-shim/base/log.h"
 #include "verbs-shim/driver/qp_state.h"
 #include "verbs-shim/driver/requester/hostnic.h"
+#include "verbs-shim/driver/requester/resend.h"
 
 namespace hostnic::driver {
 namespace {

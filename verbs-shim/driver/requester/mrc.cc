@@ -3,12 +3,11 @@
 
 #include "verbs-shim/base/log.h"
 #include "verbs-shim/driver/cause.h"
+#include "verbs-shim/driver/requester/resend.h"
 
 namespace hostnic::driver {
 namespace {
 
-// PSNs that go again after a timeout, until una moves.
-constexpr uint32_t kAgainAfterTimeout = 16;
 // How often the last packet goes again before a timeout is waited for.
 constexpr uint32_t kMostProbes = 2;
 
@@ -71,27 +70,12 @@ void MrcRequester::send_next(SendQueue& queue, Wqe& w, uint32_t index, uint32_t 
 bool MrcRequester::send_again(SendQueue& queue, TimeNs now_ns) {
   if (requests_.lost_count() == 0) return true;
   requests_.note_transmitted(queue.transmitted());
-  uint32_t sent = 0;
-  Psn from = requests_.una(), first;
-  uint32_t count = 0;
-  while (requests_.next_lost_run(from, queue.resent_packets(), first, count)) {
-    const uint32_t index = queue.find_by_psn(first);
-    if (queue.failed_at_or_before(index)) break;
-    if (patience_.backoff() != 0 && sent >= kAgainAfterTimeout) break;
-    const Wqe& w = queue.wqe(index);
-    const auto within = static_cast<uint32_t>(distance(w.first_psn, first));
-    count = std::min(count, w.psn_count - within);
-    if (patience_.backoff() != 0) count = std::min(count, kAgainAfterTimeout - sent);
-    if (!queue.host.map.urgent.has_room(1 + kMaxExtraElements)) return false;
-    requests_.on_resend(first, count, now_ns);
-    queue.host.totals.retransmitted_packets += count;
-    queue.send_range(w, index, within, count,
-                     attempt_with(requests_.attempt(first), requests_.cause(first)),
-                     kSendAckRequest | kSendRetransmit, queue.host.map.urgent);
-    sent += count;
-    from = first + count;
-  }
-  return true;
+  return resend_lost(
+      queue, requests_, patience_, now_ns, [](uint32_t) { return true; },
+      [&](const Wqe& w, uint32_t index, uint32_t within, uint32_t count, uint8_t attempt,
+          uint8_t flags) {
+        queue.send_range(w, index, within, count, attempt, flags, queue.host.map.urgent);
+      });
 }
 
 // ---- what comes back
@@ -206,7 +190,7 @@ void MrcRequester::on_timeout(SendQueue& queue) {
   log_debug("QP 0x%x: timeout %u: PSNs %u..%u (%u lost, transmitted to %u)", queue.qpn,
             patience_.backoff(), requests_.una().value(), requests_.next().value(),
             requests_.lost_count(), queue.transmitted().value());
-  requests_.mark_first_lost(kAgainAfterTimeout, RepeatCause::timeout);
+  requests_.mark_first_lost(kResendsAfterTimeout, RepeatCause::timeout);
 }
 
 }  // namespace hostnic::driver
