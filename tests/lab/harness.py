@@ -210,6 +210,8 @@ def add_options(parser):
     size.add_argument("--quick", action="store_true", help="a representative part")
     size.add_argument("--ci", action="store_true",
                       help="everything but long cases that resemble others")
+    size.add_argument("--ci-without-quick", dest="without_quick", action="store_true",
+                      help="of --ci, what --quick has not")
     size.add_argument("--full", action="store_true", help="everything (default)")
     thirds.add_option(parser)
     parser.add_argument("--seed", type=int, default=1, help="for impairments and hostnic-verify")
@@ -220,9 +222,10 @@ def select(cases, options):
         pattern = re.compile(options.filter)
     except re.error as error:
         sys.exit(f"--filter: '{options.filter}' is no regular expression: {error}")
-    cases = [c for c in cases if c.quick or not (options.quick or options.ci and c.slow)]
+    few = options.ci or options.without_quick
+    cases = [c for c in cases if c.quick or not (options.quick or few and c.slow)]
     of_third = {id(c) for c in thirds.dealt((c for c in cases if not c.quick), options.third)}
-    return [c for c in cases if (c.quick or id(c) in of_third) and pattern.search(c.name)]
+    return [c for c in cases if (id(c) in of_third or c.quick and not options.without_quick) and pattern.search(c.name)]
 
 
 def remove_left_directories():

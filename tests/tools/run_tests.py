@@ -182,9 +182,10 @@ class Runner:
         self.part("Simulation", lambda: self.gtests(self.options.build, sim=True))
 
     def lab(self):
+        # In the third of the sanitizers the quick cases run with them, and plainly in the others.
+        selection = "--ci-without-quick" if self.options.quick_with_sanitizers else self.options.selection
         self.part("Verbs programs in a lab", lambda: self.runner(
-            "lab", "lab/run_lab_tests.py", self.options.build, self.options.selection,
-            LIMIT_S["lab"], more=self.of_third()))
+            "lab", "lab/run_lab_tests.py", self.options.build, selection, LIMIT_S["lab"], more=self.of_third()))
 
         # What README begins with.
         self.part("Demo", lambda: run_check(
@@ -444,6 +445,8 @@ def parse():
         for part in options.parts:
             if part not in PARTS + MORE_PARTS:
                 parser.error(f"no part '{part}' (there are: {', '.join(PARTS + MORE_PARTS)})")
+    options.quick_with_sanitizers = (options.all and not options.quick and options.third is not None and
+                                     "sanitize" in options.parts)
     options.build = options.build.resolve()
     return options
 
