@@ -20,7 +20,7 @@ void Trace::packet(TimeNs now_ns, const rte_mbuf* packet, bool has_icrc) {
     event.is_packet = false;
     event.note = fmt::format("{} bytes: {}", packet->pkt_len, wire::to_string(error));
   }
-  event.headers.sack_words = nullptr;  // the packet will be gone
+  event.headers.unread_headers = nullptr;  // the packet will be gone
   event.headers.sack.word_count = 0;
   add(std::move(event));
 }

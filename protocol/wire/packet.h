@@ -90,10 +90,10 @@ struct Packet {
   uint64_t atomic_before = 0;  // kRcAtomicAck only
   Aeth aeth;
   Sack sack;
-  // The sack.word_count big-endian 64-bit words inside the parsed bytes (nullptr unless kAck); read
-  // with sack_word(). build() ignores them. Of an MRC packet it is where its BTH is, for
-  // mrc::headers_at().
-  const std::byte* sack_words = nullptr;
+  // The headers inside the parsed bytes that only some readers want (nullptr: none): of kAck the
+  // sack.word_count big-endian 64-bit words, for sack_word(); of an MRC packet its BTH and what
+  // follows, for mrc::headers_at(). build() ignores them.
+  const std::byte* unread_headers = nullptr;
   // What build() makes an MRC packet of: it must be about the same payload. parse() ignores it.
   const mrc::Packet* mrc = nullptr;
 
@@ -113,7 +113,7 @@ inline uint64_t sack_word(const std::byte* sack_words, size_t i) {
 }
 inline uint64_t sack_word(const Packet& packet, size_t i) {
   assert(i < packet.sack.word_count);
-  return sack_word(packet.sack_words, i);
+  return sack_word(packet.unread_headers, i);
 }
 
 // Sets what a parsed packet says of its flow tag, from its source port and its BTH.

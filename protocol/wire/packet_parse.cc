@@ -93,7 +93,7 @@ constexpr uint16_t kPkeyValueMask = 0x7fff;  // the top bit is the sender's memb
       mrc::parse(first_segment.subspan(kFlowBytes), packet_end - kFlowBytes, has_icrc, packet);
   if (error != ParseError::kNone) return error;
   out.src_qpn = Qpn{};
-  out.sack_words = first_segment.data() + kFlowBytes;
+  out.unread_headers = first_segment.data() + kFlowBytes;
   out.cont = info.cont;
   out.more = info.more;
   out.attempt = packet.retransmission ? 1 : 0;
@@ -120,7 +120,7 @@ constexpr uint16_t kPkeyValueMask = 0x7fff;  // the top bit is the sender's memb
   if (headers_end > readable_bytes) return ParseError::kTruncated;
 
   out.src_qpn = Qpn{};
-  out.sack_words = nullptr;
+  out.unread_headers = nullptr;
   const std::byte* const extensions = first_segment.data() + kExtensionOffset;
   const ParseError error = native ? hostnic_dialect::read(*info, bth, Cursor(extensions), out)
                                   : read_rocev2(*info, extensions, out);

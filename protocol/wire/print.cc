@@ -230,8 +230,8 @@ std::string to_string(const Sack& header) {
 }
 
 std::string to_string(const Packet& packet) {
-  if (dialect_of(packet.opcode) == Dialect::kMrc && packet.sack_words != nullptr) {
-    mrc::Packet headers = mrc::headers_at(packet.sack_words);
+  if (dialect_of(packet.opcode) == Dialect::kMrc && packet.unread_headers != nullptr) {
+    mrc::Packet headers = mrc::headers_at(packet.unread_headers);
     headers.payload_bytes = packet.payload_bytes;
     return to_string(packet.src_ip) + " > " + to_string(packet.dst_ip) + " " +
            mrc::to_string(headers);

@@ -58,7 +58,7 @@ void check_deltas(std::span<const std::byte> first, std::span<const std::byte> s
     require(samples::rebuild(parser.packet(), has_icrc) == samples::rebuild(packet, has_icrc));
     require(parser.packet().psn == packet.psn &&
             parser.packet().payload_bytes == packet.payload_bytes &&
-            parser.packet().sack_words == packet.sack_words);
+            parser.packet().unread_headers == packet.unread_headers);
   }
 }
 

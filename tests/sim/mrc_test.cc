@@ -50,7 +50,7 @@ void watch(Pair& pair, std::function<void(const Seen&)> look) {
     Seen seen;
     if (parse_packet(packet, seen.p) != wire::ParseError::kNone) return;
     if (wire::dialect_of(seen.p.opcode) != wire::Dialect::kMrc) return;
-    seen.headers = wm::headers_at(seen.p.sack_words);
+    seen.headers = wm::headers_at(seen.p.unread_headers);
     look(seen);
   });
 }
@@ -98,7 +98,7 @@ TEST(Mrc, OnlyItsPacketsLeaveAndEachSaysWhereItBelongs) {
     if (!is_write(opcode)) return;
     wire::Packet p;
     ASSERT_EQ(parse_packet(packet, p), wire::ParseError::kNone);
-    const wm::Packet headers = wm::headers_at(p.sack_words);
+    const wm::Packet headers = wm::headers_at(p.unread_headers);
     ++writes;
     addresses.insert(headers.reth.va);
     EXPECT_TRUE(headers.has_timestamp);

@@ -35,7 +35,7 @@ class Recorder {
         for (uint32_t i = 0; i < sent.headers.sack.word_count; ++i)
           sent.sack.push_back(wire::sack_word(sent.headers, i));
       }
-      sent.headers.sack_words = nullptr;
+      sent.headers.unread_headers = nullptr;
       packets.push_back(std::move(sent));
     });
   }

@@ -113,7 +113,7 @@ void add_icrc_in_place(rte_mbuf* packet) {
     words[i] = wire::sack_word(p, i);
   wire::mrc::Packet mrc;
   if (wire::dialect_of(p.opcode) == wire::Dialect::kMrc) {
-    mrc = wire::mrc::headers_at(p.sack_words);
+    mrc = wire::mrc::headers_at(p.unread_headers);
     mrc.payload_bytes = p.payload_bytes;
     p.mrc = &mrc;
   }

@@ -64,7 +64,7 @@ namespace hostnic::wire::hostnic_dialect {
     case Opcode::kAck:
       out.aeth = cursor.take<AethView>().read();
       out.sack = cursor.take<SackEthView>().read();
-      out.sack_words = cursor.at();
+      out.unread_headers = cursor.at();
       if (out.sack.word_count > kMaxSackWords) return ParseError::kBadLength;
       break;
     default:

@@ -231,7 +231,7 @@ inline bool DeltaParser::resemble_ack(const std::byte* headers) {
   if (aeth.kind() == AckKind{2}) return false;
   packet_.aeth = aeth.read();
   packet_.sack = train_detail::view_at<SackEthView>(headers + train_detail::kSack).read();
-  packet_.sack_words = headers + train_detail::kSack + kSackEthBytes;
+  packet_.unread_headers = headers + train_detail::kSack + kSackEthBytes;
   return true;
 }
 

@@ -69,18 +69,18 @@ TEST_P(EveryPacket, ParsesToWhatWasBuilt) {
   EXPECT_EQ(got.src_port, samples::kSrcPort);
   EXPECT_EQ(got.traffic_class, samples::kTrafficClass);
   const auto words = samples::sack_words(sent);
-  EXPECT_EQ(got.sack_words != nullptr, sent.opcode == Opcode::kAck);
+  EXPECT_EQ(got.unread_headers != nullptr, sent.opcode == Opcode::kAck);
   for (size_t i = 0; i < words.size(); ++i) EXPECT_EQ(sack_word(got, i), words[i]) << i;
 }
 
 TEST_P(EveryPacket, LeavesNothingOfAReusedPacketThatItsHeadersSet) {
   const Bytes bytes = frame(sample(), has_icrc());
   Packet got = samples::packet(Opcode::kAck, 0);
-  got.sack_words = bytes.data();
+  got.unread_headers = bytes.data();
   ASSERT_EQ(parse_exactly(bytes, has_icrc(), got), ParseError::kNone);
   EXPECT_EQ(got.opcode, sample().opcode);
   EXPECT_EQ(got.src_qpn, sample().src_qpn);
-  EXPECT_EQ(got.sack_words == nullptr, sample().opcode != Opcode::kAck);
+  EXPECT_EQ(got.unread_headers == nullptr, sample().opcode != Opcode::kAck);
 }
 
 TEST_P(EveryPacket, LengthsAndPadAreConsistent) {

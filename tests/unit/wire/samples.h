@@ -203,7 +203,7 @@ inline Bytes rebuild(const Packet& p, bool has_icrc) {
   Packet same = p;
   mrc::Packet headers;
   if (dialect_of(p.opcode) == Dialect::kMrc) {
-    headers = mrc::headers_at(p.sack_words);
+    headers = mrc::headers_at(p.unread_headers);
     headers.payload_bytes = p.payload_bytes;
     same.mrc = &headers;
   }

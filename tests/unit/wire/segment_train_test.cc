@@ -43,7 +43,7 @@ void expect_same_answers(std::initializer_list<std::reference_wrapper<const Byte
     EXPECT_EQ(parser.packet().header_bytes, packet.header_bytes);
     EXPECT_EQ(parser.packet().payload_bytes, packet.payload_bytes);
     EXPECT_EQ(parser.packet().src_qpn, packet.src_qpn);
-    EXPECT_EQ(parser.packet().sack_words, packet.sack_words);
+    EXPECT_EQ(parser.packet().unread_headers, packet.unread_headers);
     EXPECT_EQ(samples::rebuild(parser.packet(), has_icrc), samples::rebuild(packet, has_icrc));
   }
 }

@@ -45,7 +45,7 @@ class HostnicTransport : public TransportDefaults {
   }
   [[gnu::always_inline]] bool receive(QpContext& qp, const wire::Packet& p, rte_mbuf* packet) {
     if (p.opcode == wire::Opcode::kAck) {
-      completer_.receive_ack(qp, p.sack, p.aeth, p.sack_words);
+      completer_.receive_ack(qp, p.sack, p.aeth, p.unread_headers);
       return false;
     }
     ClientList::state_of(*qp.client).data_arrived = true;

@@ -53,7 +53,7 @@ MrcTransport::MrcTransport(const TransportServices& nic)
 
 bool MrcTransport::receive(QpContext& qp, const wire::Packet& p, rte_mbuf* packet) {
   if (qp.mrc == nullptr) return false;
-  const wm::Packet headers = wm::headers_at(p.sack_words);
+  const wm::Packet headers = wm::headers_at(p.unread_headers);
   switch (headers.opcode) {
     case wm::Opcode::kSack:
       completer_.receive_sack(qp, headers);

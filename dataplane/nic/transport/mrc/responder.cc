@@ -174,7 +174,7 @@ void MrcResponder::advance(QpContext& qp) {
     const Psn psn = space.window.expected();
     rte_mbuf* const packet = space.waiting(psn).packet();
     const wire::Packet p = held_headers(packet, wire::Dialect::kMrc);
-    const wm::Packet headers = wm::headers_at(p.sack_words);
+    const wm::Packet headers = wm::headers_at(p.unread_headers);
     const Outcome outcome = execute(qp, p, headers, payload_of(packet, p), /*ahead=*/false);
     if (outcome.kind == Outcome::kNotNow) break;
     if (!outcome.done()) {
