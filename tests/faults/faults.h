@@ -152,6 +152,7 @@ namespace hostnic {
   X(mrc_probes_bring_nothing_back, "a path that is assumed to be bad stays so")                \
   X(mrc_marks_not_told, "SACKs don't say that the network marked their packets")               \
   X(mrc_window_ignored, "more is in flight than the peer's MPR allows")                        \
+  X(mrc_congestion_ignored, "more is on its way than the congestion window allows")            \
   /* Buffers */                                                                                \
   X(buffered_packet_leaks, "a buffered packet is not freed when it has been executed")         \
   X(resent_packet_leaks, "received resends are not freed")                                     \
