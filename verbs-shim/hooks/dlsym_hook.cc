@@ -131,37 +131,13 @@ extern "C" [[gnu::visibility("hidden"), gnu::used]] void* hostnic_dlvsym_answer(
 // The entries are in assembly, because the real functions look at their return address to know
 // whose "next" RTLD_NEXT means: they have to be jumped to with the program's frame in place, at
 // every optimisation level.
+__asm__(
 #if defined(__x86_64__)
-__asm__(R"(
-        .text
-        .globl  dlsym
-        .type   dlsym, @function
-dlsym:
-        .cfi_startproc
-        endbr64
-        pushq   %rdi
-        .cfi_adjust_cfa_offset 8
-        pushq   %rsi
-        .cfi_adjust_cfa_offset 8
-        subq    $8, %rsp
-        .cfi_adjust_cfa_offset 8
-        call    hostnic_dlsym_answer
-        addq    $8, %rsp
-        .cfi_adjust_cfa_offset -8
-        popq    %rsi
-        .cfi_adjust_cfa_offset -8
-        popq    %rdi
-        .cfi_adjust_cfa_offset -8
-        testq   %rax, %rax
-        jnz     1f
-        jmp     *hostnic_real_dlsym(%rip)
-1:      ret
-        .cfi_endproc
-        .size   dlsym, .-dlsym
-
-        .globl  dlvsym
-        .type   dlvsym, @function
-dlvsym:
+    R"(
+        .macro  answered_or_real entry, answer, real
+        .globl  \entry
+        .type   \entry, @function
+\entry:
         .cfi_startproc
         endbr64
         pushq   %rdi
@@ -170,7 +146,7 @@ dlvsym:
         .cfi_adjust_cfa_offset 8
         pushq   %rdx
         .cfi_adjust_cfa_offset 8
-        call    hostnic_dlvsym_answer
+        call    \answer
         popq    %rdx
         .cfi_adjust_cfa_offset -8
         popq    %rsi
@@ -179,44 +155,19 @@ dlvsym:
         .cfi_adjust_cfa_offset -8
         testq   %rax, %rax
         jnz     1f
-        jmp     *hostnic_real_dlvsym(%rip)
+        jmp     *\real\()(%rip)
 1:      ret
         .cfi_endproc
-        .size   dlvsym, .-dlvsym
-)");
+        .size   \entry, .-\entry
+        .endm
+)"
 #elif defined(__aarch64__)
-// hint 34: bti c, which older processors pass over.
-__asm__(R"(
-        .text
-        .globl  dlsym
-        .type   dlsym, @function
-dlsym:
-        .cfi_startproc
-        hint    34
-        stp     x29, x30, [sp, -48]!
-        .cfi_adjust_cfa_offset 48
-        .cfi_rel_offset x29, 0
-        .cfi_rel_offset x30, 8
-        stp     x0, x1, [sp, 16]
-        bl      hostnic_dlsym_answer
-        mov     x16, x0
-        ldp     x0, x1, [sp, 16]
-        ldp     x29, x30, [sp], 48
-        .cfi_adjust_cfa_offset -48
-        .cfi_restore x29
-        .cfi_restore x30
-        cbnz    x16, 1f
-        adrp    x16, hostnic_real_dlsym
-        ldr     x16, [x16, :lo12:hostnic_real_dlsym]
-        br      x16
-1:      mov     x0, x16
-        ret
-        .cfi_endproc
-        .size   dlsym, .-dlsym
-
-        .globl  dlvsym
-        .type   dlvsym, @function
-dlvsym:
+    // hint 34: bti c, which older processors pass over.
+    R"(
+        .macro  answered_or_real entry, answer, real
+        .globl  \entry
+        .type   \entry, @function
+\entry:
         .cfi_startproc
         hint    34
         stp     x29, x30, [sp, -48]!
@@ -225,7 +176,7 @@ dlvsym:
         .cfi_rel_offset x30, 8
         stp     x0, x1, [sp, 16]
         str     x2, [sp, 32]
-        bl      hostnic_dlvsym_answer
+        bl      \answer
         mov     x16, x0
         ldp     x0, x1, [sp, 16]
         ldr     x2, [sp, 32]
@@ -234,14 +185,22 @@ dlvsym:
         .cfi_restore x29
         .cfi_restore x30
         cbnz    x16, 1f
-        adrp    x16, hostnic_real_dlvsym
-        ldr     x16, [x16, :lo12:hostnic_real_dlvsym]
+        adrp    x16, \real
+        ldr     x16, [x16, :lo12:\real]
         br      x16
 1:      mov     x0, x16
         ret
         .cfi_endproc
-        .size   dlvsym, .-dlvsym
-)");
+        .size   \entry, .-\entry
+        .endm
+)"
 #else
 #error "dlsym_hook.cc has the entry sequences of x86-64 and aarch64: add this machine's"
 #endif
+    // dlsym has one argument less, whose register its entry keeps all the same.
+    R"(
+        .text
+        answered_or_real dlsym, hostnic_dlsym_answer, hostnic_real_dlsym
+        answered_or_real dlvsym, hostnic_dlvsym_answer, hostnic_real_dlvsym
+        .purgem answered_or_real
+)");
