@@ -1,27 +1,14 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Printers of all headers, in the manner of tcpdump. For logs and tests: they allocate.
 #include <cinttypes>
-#include <cstdarg>
-#include <cstdio>
 
 #include "protocol/wire/arp.h"
 #include "protocol/wire/mrc/packet.h"
 #include "protocol/wire/packet.h"
+#include "protocol/wire/print_line.h"
 
 namespace hostnic::wire {
 namespace {
-
-// Formats a line by snprintf and not by a formatting library: this code is linked into every
-// application that uses the verbs provider, and should bring nothing along. Longer lines are cut;
-// ours are shorter.
-[[gnu::format(printf, 1, 2)]] std::string line(const char* format, ...) {
-  char text[256];
-  va_list arguments;
-  va_start(arguments, format);
-  std::vsnprintf(text, sizeof text, format, arguments);
-  va_end(arguments);
-  return text;
-}
 
 const char* nak_name(uint8_t code) {
   switch (NakCode{code}) {

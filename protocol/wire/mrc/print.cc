@@ -2,24 +2,13 @@
 // The printer of MRC's packets, in the manner of wire/print.cc. For logs, captures and tests: it
 // allocates.
 #include <cinttypes>
-#include <cstdarg>
-#include <cstdio>
 
 #include "protocol/wire/immdt.h"
 #include "protocol/wire/mrc/packet.h"
+#include "protocol/wire/print_line.h"
 
 namespace hostnic::wire::mrc {
 namespace {
-
-// As print.cc's: longer lines are cut; ours are shorter.
-[[gnu::format(printf, 1, 2)]] std::string line(const char* format, ...) {
-  char text[256];
-  va_list arguments;
-  va_start(arguments, format);
-  std::vsnprintf(text, sizeof text, format, arguments);
-  va_end(arguments);
-  return text;
-}
 
 const char* name_of(PathMark mark) {
   switch (mark) {
