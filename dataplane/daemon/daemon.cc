@@ -246,6 +246,8 @@ DeviceInfo Daemon::device_info(const NicInstance& instance) const {
   info.gid_count = static_cast<uint32_t>(gids.size());
   info.gid_table_length = instance.plan.gids == config::Gids::kOne ? 1 : kMaxGids;
   info.timescale = plan_.timescale;
+  info.transport = static_cast<uint32_t>(settings.transport);
+  info.entropy_values = settings.mrc_entropy_values;
   info.offer = instance.plan.offer;
   std::ranges::copy(gids, info.gids);
   copy_text(info.port, instance.plan.port.empty() ? "virtual wire" : instance.plan.port);

@@ -109,6 +109,8 @@ struct DeviceInfo {
   uint32_t gid_count;         // entries of `gids` that are there
   uint32_t gid_table_length;  // what the device says that it has
   uint32_t timescale;         // timeouts pass so many times as fast: 1, or up to kMostTimescale
+  uint32_t transport;         // hostnic::Transport, that of RC as it is configured
+  uint32_t entropy_values;    // of each queue pair of MRC
   DeviceOffer offer;
   GidEntry gids[kMaxGids];
   char port[96];  // devargs, for people
