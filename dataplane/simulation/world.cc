@@ -236,6 +236,7 @@ void World::to_rts(Endpoint& a) {
     mask |=
         driver::kQpTimeout | driver::kQpRetryCnt | driver::kQpRnrRetry | driver::kQpMaxQpRdAtomic;
   }
+  a.host->driver().set_mrc_limits(a.qp, a.settings.mrc);
   const int error = a.host->driver().modify_qp(a.qp, attr, mask);
   require(error == 0, "modify_qp to RTS");
 }

@@ -156,6 +156,7 @@ struct QpSettings {
   std::optional<uint8_t> max_dest_rd_atomic;  // the peer's max_rd_atomic
   uint32_t path_mtu_bytes = 0;                // 0: the port's
   uint8_t timeout = 14, retry_cnt = 7, rnr_retry = 7, min_rnr_timer = 12;
+  driver::MrcLimits mrc;
 };
 
 // A queue pair with its two completion queues.

@@ -287,6 +287,73 @@ TEST(Mrc, APeerThatIsSilentIsGivenUp) {
   EXPECT_LE(took_ns, 420 * kMillisecond);
 }
 
+// ---- what programs say by libmrc.so
+
+// The PSNs that the far end's NIC is sent, whatever becomes of them.
+std::set<uint32_t> psns_sent_in(Pair& pair, uint64_t duration_ns) {
+  std::set<uint32_t> psns;
+  watch(pair, [&](const Seen& seen) {
+    if (is_write(seen.p.opcode)) psns.insert(seen.p.psn.value());
+  });
+  pair.world.run_until([] { return false; }, duration_ns, /*idle_is_a_bug=*/false);
+  watch(pair, [](const Seen&) {});
+  return psns;
+}
+
+TEST(Mrc, NoMoreImmediateDataIsOnItsWayThanAgreedUpon) {
+  QpSettings qp;
+  qp.mrc.max_imm = 3;
+  Pair pair(qp, mrc());
+  for (uint64_t i = 0; i < 10; ++i) pair.post_receive(i, 0, 16);
+  pair.world.impair(0, "rx drop 100%");
+  for (uint64_t i = 0; i < 10; ++i) pair.post(SendOp::kWriteImm, i, pair.at(0, 9));
+  EXPECT_EQ(psns_sent_in(pair, 5 * kMillisecond).size(), 3u);
+  pair.world.impair(0, "");
+  const auto done = pair.sent(10);
+  ASSERT_EQ(done.size(), 10u);
+  for (uint64_t i = 0; i < 10; ++i) {
+    EXPECT_EQ(done[i].status, WcStatus::kSuccess);
+    EXPECT_EQ(done[i].wr_id, i);
+  }
+  EXPECT_EQ(pair.received(10).size(), 10u);
+}
+
+TEST(Mrc, AProgramsWindowIsHeeded) {
+  for (const uint8_t mpr : {0, 1}) {
+    QpSettings qp;
+    qp.mrc.mpr = mpr;
+    Pair pair(qp, mrc());
+    pair.post(SendOp::kWrite, 1, pair.at(0, 9));  // the peer's window is known now
+    ASSERT_EQ(pair.status_of_one(), WcStatus::kSuccess);
+    pair.world.impair(0, "rx drop 100%");
+    pair.post(SendOp::kWrite, 2, pair.at(0, 200 * kMtu));
+    EXPECT_EQ(psns_sent_in(pair, 5 * kMillisecond).size(), mpr == 0 ? 200u : 128u);
+    pair.world.impair(0, "");
+    EXPECT_EQ(pair.status_of_one(), WcStatus::kSuccess);
+    EXPECT_TRUE(equal(pair.local, 0, pair.remote, 0, 200 * kMtu));
+  }
+}
+
+TEST(Mrc, ExponentialRetriesAreTheProgramsToChoose) {
+  QpSettings qp;  // timeout 14: 16.8 ms, eight times
+  qp.mrc.exponential_retries = 0;
+  Pair pair(qp, mrc());
+  pair.world.cut(1, true);
+  const TimeNs start = pair.world.now();
+  pair.post(SendOp::kWrite, 1, pair.at(0, 9));
+  EXPECT_EQ(pair.status_of_one(), WcStatus::kRetryExcErr);
+  EXPECT_GE(pair.world.now() - start, 134 * kMillisecond);
+  EXPECT_LE(pair.world.now() - start, 170 * kMillisecond);
+
+  qp.mrc.exponential_retries = 25;  // for ever
+  Pair patient(qp, mrc());
+  patient.world.cut(1, true);
+  patient.post(SendOp::kWrite, 1, patient.at(0, 9));
+  EXPECT_TRUE(patient.sent(1, 3 * kSecond).empty());
+  patient.world.cut(1, false);
+  EXPECT_EQ(patient.status_of_one(), WcStatus::kSuccess);
+}
+
 // Of a NIC that speaks MRC and one that doesn't neither takes what the other sends.
 TEST(Mrc, APeerWithAnotherTransportIsNotHeard) {
   WorldSettings settings = mrc();

@@ -349,6 +349,11 @@ void Driver::query_qp(Qp* qp, QpAttr& attr, QpCaps& caps) {
   caps = qp->init.caps;
 }
 
+void Driver::set_mrc_limits(Qp* qp, const MrcLimits& limits) {
+  std::lock_guard lock(mutex_);
+  qp->attr.mrc = limits;
+}
+
 // ---- shared receive queues
 
 Expected<Srq*, int> Driver::create_srq(const SrqInit& init) {

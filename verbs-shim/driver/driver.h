@@ -180,6 +180,9 @@ class Driver {
   // go of the lock.
   int modify_qp(Qp* qp, const QpAttr& attr, uint32_t mask);
   void query_qp(Qp* qp, QpAttr& attr, QpCaps& caps);  // [locks]
+  // [locks] Takes effect at the next transition to RTS; on queue pairs that do not speak MRC, none.
+  // The values are the caller's to check.
+  void set_mrc_limits(Qp* qp, const MrcLimits& limits);
   // [locks] Has the NIC find out where a host is that datagrams will be for, so that the first of
   // them is not lost. Returns 0 when it knows, or nobody has answered for a second; letting go of
   // the lock meanwhile.

@@ -9,6 +9,7 @@
 #include "protocol/gid.h"
 #include "protocol/hostif/descriptors.h"
 #include "protocol/hostif/vendor_error.h"
+#include "protocol/transport/mrc/retry_schedule.h"
 #include "protocol/types.h"
 
 namespace hostnic::driver {
@@ -137,6 +138,13 @@ enum QpAttrMask : uint32_t {
   kQpDestQpn = 1 << 20,
   kQpRateLimit = 1 << 25,
 };
+// What a queue pair of MRC can be told beside the attributes of verbs (docs/mrc.md, "libmrc.so").
+struct MrcLimits {
+  uint16_t max_imm = 0;  // WRITEs with immediate data that are not acknowledged; 0: any number
+  uint8_t mpr = 0;       // the requester's window, in 128 PSNs; 0, or above the NIC's: the NIC's
+  uint8_t exponential_retries = mrc::kExponentialRetries;  // 25: for ever
+  bool operator==(const MrcLimits&) const = default;
+};
 struct QpAttr {
   QpState state = QpState::kReset;
   QpState cur_state = QpState::kReset;
@@ -160,6 +168,7 @@ struct QpAttr {
   uint8_t src_path_bits = 0, static_rate = 0, hop_limit_as_set = 0, path_mig_state = 0;
   bool en_sqd_async_notify = false;
   bool sq_draining = false;  // set in the answer to a query
+  MrcLimits mrc;             // by Driver::set_mrc_limits() alone
 };
 
 // The states a completion queue can be armed for (ibv_req_notify_cq).

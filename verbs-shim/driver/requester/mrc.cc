@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "verbs-shim/driver/requester/mrc.h"
 
+#include "protocol/wire/mrc/control_headers.h"
 #include "verbs-shim/base/log.h"
 #include "verbs-shim/driver/cause.h"
 #include "verbs-shim/driver/requester/resend.h"
@@ -11,13 +12,19 @@ namespace {
 // How often the last packet goes again before a timeout is waited for.
 constexpr uint32_t kMostProbes = 2;
 
+// The window that program and NIC have agreed upon.
+uint32_t window_of(const SendQueue& queue) {
+  const uint32_t window = queue.host.settings().window;
+  const uint8_t mpr = queue.attr.mrc.mpr;
+  return mpr == 0 ? window : std::min(window, mpr * wire::mrc::kMprUnitPsns);
+}
+
 }  // namespace
 
 void MrcRequester::start(SendQueue& queue, Psn first, TimeNs now_ns) {
-  const DriverSettings& settings = queue.host.settings();
   *this = MrcRequester();
-  requests_.reset(first, settings.window);
-  window_psns_ = settings.window;
+  requests_.reset(first, window_of(queue));
+  window_psns_ = window_of(queue);
   highest_acceptable_ = first + (kInitialWindow - 1);
   queue.status().acknowledged_psn.store(first.value(), std::memory_order_release);
   patience_.start(now_ns);
@@ -50,7 +57,9 @@ void MrcRequester::assign(SendQueue& queue, Wqe& w, uint32_t /*index*/) {
   w.first_psn = requests_.next();
   w.psn_count = queue.packets_for(w.length_bytes);
   w.first_response_psn = Psn(next_msn_++);
-  if (w.op == SendOp::kWriteImm) w.recv_sn = next_rqmsn_++;
+  if (w.op != SendOp::kWriteImm) return;
+  w.recv_sn = next_rqmsn_++;
+  ++imms_;
 }
 
 void MrcRequester::send_next(SendQueue& queue, Wqe& w, uint32_t index, uint32_t room,
@@ -135,8 +144,10 @@ void MrcRequester::take_refusals(SendQueue& queue, const QpStatusSnapshot& snaps
 uint64_t MrcRequester::silence_limit_ns(const SendQueue& queue) {
   // Below it, scheduling of ordinary processes would end connections.
   constexpr uint64_t kLeastNs = 64'000'000;
-  const uint64_t limit =
-      mrc::RetrySchedule{.timeout = queue.attr.timeout, .linear = queue.attr.retry_cnt}.limit_ns();
+  const uint64_t limit = mrc::RetrySchedule{.timeout = queue.attr.timeout,
+                                            .linear = queue.attr.retry_cnt,
+                                            .exponential = queue.attr.mrc.exponential_retries}
+                             .limit_ns();
   if (limit == UINT64_MAX) return limit;
   return std::max(kLeastNs, scaled_ns(limit, queue.host.settings().timescale));
 }

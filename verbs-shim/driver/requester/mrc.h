@@ -27,7 +27,12 @@ class MrcRequester {
 
   bool may_issue() const { return true; }
   uint32_t room(const SendQueue& queue) const;
-  bool may_start(const SendQueue& /*queue*/, const Wqe& /*w*/) const { return true; }
+  // One more WRITE with immediate data than the peer has agreed to waits: an acknowledgement of one
+  // before it comes.
+  bool may_start(const SendQueue& queue, const Wqe& w) const {
+    return w.op != SendOp::kWriteImm || queue.attr.mrc.max_imm == 0 ||
+           imms_ < queue.attr.mrc.max_imm;
+  }
   void assign(SendQueue& queue, Wqe& w, uint32_t index);
   void send_next(SendQueue& queue, Wqe& w, uint32_t index, uint32_t room, uint64_t limit_bytes,
                  TimeNs now_ns);
@@ -38,7 +43,9 @@ class MrcRequester {
   bool finished(const Wqe& w) const {
     return distance(w.first_psn + w.psn_count, requests_.una()) >= 0;
   }
-  void retire(const Wqe& /*w*/) {}
+  void retire(const Wqe& w) {
+    if (w.op == SendOp::kWriteImm) --imms_;
+  }
 
   TimeNs deadline_ns(const SendQueue& queue) const;
   TimeNs first_deadline_ns(const SendQueue& queue, TimeNs now_ns) const {
@@ -64,6 +71,7 @@ class MrcRequester {
   uint32_t psns_since_ack_request_ = 0;
   // The numbers of the next message, and of the next that takes a receive.
   uint16_t next_msn_ = 0, next_rqmsn_ = 0;
+  uint32_t imms_ = 0;    // WRITEs with immediate data that have begun and are not complete
   uint32_t probes_ = 0;  // the last packet once more, since the last progress
   uint32_t seen_nak_count_ = 0, seen_rtt_count_ = 0, seen_echo_count_ = 0, seen_spurious_count_ = 0;
   RttEstimator rtt_;
