@@ -22,7 +22,7 @@ FOR_ALL = {"address_book.h", "counters.h", "limits.h", "port.h", "settings.h"}
 SHIM = {"elf": set(), "base": set(), "memory": {"elf", "base"}, "driver": {"base"},
         "runtime": {"base", "memory", "driver"}, "cm": {"elf", "base", "runtime"},
         "netlink": {"elf", "base", "runtime", "cm"}, "hooks": {"elf", "base", "runtime", "cm"}, "trace": set(), "faults": set(),
-        "check": set(), "gpu": set(),
+        "check": set(), "gpu": set(), "mrc": {"base", "libraries"},
         "calls": {"elf", "trace", "faults", "check"}, "libraries": set(),
         "abi": {"elf", "base", "memory", "driver", "runtime", "cm", "netlink", "hooks", "libraries"}}
 # Headers of abi/ that folders below it may include, and why.

@@ -7,6 +7,7 @@
 #include <deque>
 #include <map>
 
+#include "protocol/transport_kind.h"
 #include "tests/unit/abi/gids.h"
 #include "verbs-shim/memory/fork_init.h"
 #include "verbs-shim/runtime/context.h"
@@ -118,6 +119,8 @@ void Driver::query_qp(Qp* qp, QpAttr& attr, QpCaps& caps) {
   attr = qp->attr;
   caps = qp->init.caps;
 }
+
+void Driver::set_mrc_limits(Qp*, const MrcLimits& limits) { fake::seen().attr.mrc = limits; }
 
 Expected<Srq*, int> Driver::create_srq(const SrqInit& init) {
   if (int error = fake::behaviour().create_srq_error) return Unexpected(error);
@@ -314,6 +317,9 @@ Expected<std::vector<DeviceInfo>, ContextError> list_devices() {
     info.max_qps = 1024;
     info.max_mrs = 4096;
     info.asks_for_hosts = i;
+    info.window = 512;
+    info.transport = static_cast<uint32_t>(i == 0 ? Transport::kMrc : Transport::kHostnic);
+    info.entropy_values = 32;
     info.offer = fake::behaviour().offer;
     const uint8_t guid[8] = {0x02, 0, 0, 0xff, 0xfe, 0, 0, static_cast<uint8_t>(i + 1)};
     memcpy(&info.node_guid, guid, sizeof guid);
