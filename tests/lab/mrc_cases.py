@@ -1,19 +1,32 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""perftest's WRITEs and hostnic-verify between NICs that speak MRC (docs/mrc.md)."""
+"""perftest's WRITEs and hostnic-verify between NICs that speak MRC (docs/mrc.md), and programs of libmrc.so."""
 
 import itertools
+import os
 import re
 import shlex
+import sys
 
 from cm_cases import says
-from harness import Case, pair, perftest_rows, udp_nics, verify_is_ok
+from harness import REPOSITORY, Case, pair, perftest_rows, udp_nics, verify_is_ok
 
 MRC = ["--nic", "transport=mrc", "--nic", "transport=mrc"]
 REFUSAL = re.compile(r"ibv_post_send: QP .*the connection speaks MRC.*EOPNOTSUPP")
+OTHER_TRANSPORT = re.compile(r"mrc_query_device: hnic0 speaks hostnic.*transport=mrc")
 FIRST_UDP_LAB = 60  # others' are below
 ROWS = [("ib_write_bw", ["-n", "1000"]), ("ib_write_lat", ["-n", "500"]), ("ib_write_bw", ["-a", "-q", "2", "-n", "10"])]
 # WRITEs with immediate data find no receive now and then, which MRC takes for an error.
 WRITES = ["--mix", "write"]
+# By its name, as programs load it that take MRC where it is: each function that the map has.
+LOADS_LIBMRC = r"""
+import ctypes, re, sys
+library = ctypes.CDLL('libmrc.so')
+names = re.findall(r'\b(mrc_\w+);', open(sys.argv[1]).read())
+print(len(names) > 30, [name for name in names if not hasattr(library, name)])
+version = ctypes.c_uint32()
+library.mrc_query_version(ctypes.byref(version), None, None, None)
+print(hex(version.value))
+"""
 
 
 def mrc_cases(maker, networks, all_sizes):
@@ -40,6 +53,25 @@ def mrc_cases(maker, networks, all_sizes):
                        maker.lab([*nics_of(wire), *options], maker.verify_command(["--qps", "4", *WRITES], "two NICs")), 180,
                        network == "loss 1%", verify_is_ok)
     yield from refused_cases(maker)
+    yield from libmrc_cases(maker, networks, nics_of)
+
+
+def libmrc_cases(maker, networks, nics_of):
+    """A program that calls libmrc.so, and finds it by its run path."""
+    skip = "sanitizers' runtimes come first" if "ASAN_OPTIONS" in os.environ else None
+    program = maker.apps / "tests/apps/hostnic-mrc"
+    is_right = says("hostnic-mrc: sender ok", "hostnic-mrc: receiver ok: all bytes are right")
+    for wire in ("two NICs", "udp"):
+        for network, options in networks.items():
+            yield Case(f"libmrc: hostnic-mrc [{wire}, {network}]", maker.lab([*nics_of(wire), *options], [program]), 60,
+                       wire == "two NICs" and network != "loss 5%", is_right, skip=skip)
+    yield Case("libmrc: hostnic-mrc without the preload",
+               maker.lab(MRC, ["env", "-u", "LD_PRELOAD", program]), 60, True, is_right, skip=skip)
+    yield Case("libmrc: a NIC that speaks something else", maker.lab([], ["sh", "-c", f"{program}; test $? = 1"]), 60, True,
+               lambda output: None if OTHER_TRANSPORT.search(output) else "nothing says what the NIC speaks", skip=skip)
+    yield Case("libmrc: loaded by its name", ["env", f"LD_LIBRARY_PATH={maker.build / 'lib'}", sys.executable, "-c", LOADS_LIBMRC,
+                                              REPOSITORY / "verbs-shim/mrc/mrc.map"], 60, True,
+               says(r"True \[\]", "0x1000001"), skip=skip)
 
 
 def refused_cases(maker):
