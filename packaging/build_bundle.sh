@@ -80,7 +80,7 @@ rm -r "$result/stage" "$result/$name/lib/pkgconfig"
 for binary in bin/hostnic bin/hostnicd lib/hostnic/hostnic-simulate lib/hostnic/libhostnic-verbs.so lib/hostnic/libhostnic-calls.so lib/hostnic/gpu/libhostnic-gpu.so; do
   check_binary "$result/$name/$binary"
 done
-for library in libibverbs librdmacm; do
+for library in libibverbs librdmacm libmrc; do
   check_binary "$result/$name/lib/hostnic/lib/$library.so.1" libhostnic-verbs.so libibverbs.so.1
 done
 # What is linked in, and its terms.
