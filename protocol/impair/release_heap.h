@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Packets that wait until a time, nearest first. Never allocates beyond what was reserved. One
-// thread.
+// Packets, or what stands for them, that wait until a time, nearest first. Never allocates beyond
+// what was reserved. One thread.
 #pragma once
 
 #include <algorithm>
@@ -12,20 +12,21 @@
 
 namespace hostnic::impair {
 
-class ReleaseHeap {
+template <class Item>
+class ReleaseHeapOf {
  public:
   void reserve(size_t packets) { heap_.reserve(packets); }
   bool empty() const { return heap_.empty(); }
   // When the first one goes; kForever if there is none.
   TimeNs first_ns() const { return heap_.empty() ? kForever : heap_.front().release_ns; }
-  void insert(void* packet, TimeNs release_ns) {
+  void insert(const Item& packet, TimeNs release_ns) {
     heap_.push_back({release_ns, next_order_++, packet});
     std::push_heap(heap_.begin(), heap_.end(), Later{});
   }
   // Takes out the first one; there must be one.
-  void* take_first() {
+  Item take_first() {
     std::pop_heap(heap_.begin(), heap_.end(), Later{});
-    void* const packet = heap_.back().packet;
+    const Item packet = heap_.back().packet;
     heap_.pop_back();
     return packet;
   }
@@ -34,7 +35,7 @@ class ReleaseHeap {
   struct Timed {
     TimeNs release_ns;
     uint64_t order;  // packets of equal times go in order of insertion
-    void* packet;
+    Item packet;
   };
   struct Later {
     bool operator()(const Timed& a, const Timed& b) const {
@@ -45,5 +46,6 @@ class ReleaseHeap {
   std::vector<Timed> heap_;
   uint64_t next_order_ = 0;
 };
+using ReleaseHeap = ReleaseHeapOf<void*>;
 
 }  // namespace hostnic::impair

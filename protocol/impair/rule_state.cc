@@ -41,24 +41,6 @@ ScriptTable::Key packet_key(const PacketInfo& info) {
 
 }  // namespace
 
-std::optional<TimeNs> RateLimiter::admit(uint32_t bytes, TimeNs now) {
-  while (queued_ > 0 && departures_[oldest_] <= now) {
-    oldest_ = (oldest_ + 1) % departures_.size();
-    --queued_;
-  }
-  if (queued_ == departures_.size()) return std::nullopt;
-  if (busy_until_ <= now) {
-    busy_until_ = now;
-    remainder_ = 0;
-  }
-  const uint64_t work = uint64_t{bytes} * 8 * 1'000'000'000 + remainder_;
-  busy_until_ += work / bits_per_second_;
-  remainder_ = work % bits_per_second_;
-  departures_[(oldest_ + queued_) % departures_.size()] = busy_until_;
-  ++queued_;
-  return busy_until_;
-}
-
 RuleState::RuleState(const Rule& rule, uint64_t seed) : rule_(rule), random_(seed) {
   if (rule.trigger.per_qp) per_qp_counts_.emplace();
   if (rule.selectors.once) hit_once_.emplace();

@@ -4,35 +4,14 @@
 
 #include <cstdint>
 #include <optional>
-#include <vector>
 
 #include "protocol/impair/packet_info.h"
 #include "protocol/impair/random.h"
+#include "protocol/impair/rate_limiter.h"
 #include "protocol/impair/script_table.h"
 #include "protocol/impair/spec.h"
 
 namespace hostnic::impair {
-
-// The departure times of the packets in a link's finite queue. Their number is bounded by the
-// rule's queue length.
-class RateLimiter {
- public:
-  RateLimiter(uint64_t bits_per_second, uint32_t queue_packets)
-      : bits_per_second_(bits_per_second), departures_(queue_packets) {}
-
-  // The time when a packet that arrives now has left the link; none if the queue is full.
-  std::optional<TimeNs> admit(uint32_t bytes, TimeNs now);
-  // How many packets the link still has, that one included.
-  size_t queued() const { return queued_; }
-
- private:
-  uint64_t bits_per_second_;
-  std::vector<TimeNs> departures_;  // ring of the packets in the queue
-  size_t oldest_ = 0, queued_ = 0;
-  TimeNs busy_until_ = 0;
-  uint64_t remainder_ = 0;  // remainder of the division into nanoseconds, so that rates are exact
-                            // over time
-};
 
 class RuleState {
  public:

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Any text is either a spec that prints, parses again to itself and runs without losing a packet,
-// or an error that points into the text.
+// or an error that points into the text. The same goes for the words of a switch.
 #include <cstdint>
 #include <cstdlib>
 #include <set>
@@ -8,6 +8,7 @@
 
 #include "protocol/impair/spec.h"
 #include "protocol/impair/stage.h"
+#include "protocol/impair/switch_model.h"
 
 namespace {
 
@@ -66,15 +67,61 @@ void run(const Spec& spec) {
   require(ops.inside.empty());
 }
 
+class SwitchOps final : public SwitchModel::Ops {
+ public:
+  explicit SwitchOps(CountingOps& ops) : ops_(ops) {}
+  bool mark(void* packet) override { return ops_.mark(packet); }
+  uint32_t trim(void* packet) override {
+    require(ops_.inside.contains(packet));
+    return reinterpret_cast<uintptr_t>(packet) % 3 == 0 ? 0 : 60;
+  }
+  void release(void* packet) override { ops_.release(packet); }
+
+ private:
+  CountingOps& ops_;
+};
+
+void run(const SwitchSpec& spec) {
+  CountingOps ops;
+  SwitchOps switch_ops(ops);
+  {
+    SwitchModel model(spec, switch_ops);
+    TimeNs now = 0;
+    for (uint32_t i = 0; i < 100; ++i) {
+      model.arrive(ops.make(), 64 + i * 40, i % (kMaxPaths + 2), now);
+      void* out[4];
+      const size_t count = model.take(out, now);
+      for (size_t k = 0; k < count; ++k) ops.release(out[k]);
+      require(ops.inside.size() == model.waiting());
+      require(model.waiting() == 0 || model.next_deadline_ns() != kForever);
+      now += i * 1000;
+    }
+  }
+  require(ops.inside.empty());
+}
+
+void check_error(const SpecError& error, size_t size) {
+  require(error.column >= 1 && error.column <= size + 1);
+  require(!error.found.empty() && !error.expected.empty());
+  require(!error.message().empty());
+}
+
+void try_switch(std::string_view text) {
+  const auto spec = parse_switch(text);
+  if (!spec) return check_error(spec.error(), text.size());
+  const auto again = parse_switch(to_string(*spec));
+  require(again.has_value() && *again == *spec);
+  if (spec->is_there()) run(*spec);
+}
+
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const std::string_view text(reinterpret_cast<const char*>(data), size);
+  try_switch(text);
   const auto spec = parse_spec(text);
   if (!spec) {
-    require(spec.error().column >= 1 && spec.error().column <= size + 1);
-    require(!spec.error().found.empty() && !spec.error().expected.empty());
-    require(!spec.error().message().empty());
+    check_error(spec.error(), size);
     return 0;
   }
   const auto again = parse_spec(to_string(*spec));
