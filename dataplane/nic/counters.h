@@ -63,6 +63,7 @@ namespace hostnic {
   X(mrc_sacks_received, "MRC's SACKs received")                                          \
   X(mrc_nacks_sent, "MRC's NACKs sent: packets that could not be taken")                 \
   X(mrc_nacks_received, "MRC's NACKs received")                                          \
+  X(mrc_trimmed, "packets whose payload a switch had cut off")                           \
   X(mrc_probes_sent, "MRC's probes sent, of paths that are assumed to be bad")           \
   X(mrc_paths_lost, "times that MRC assumed a path to be bad")                           \
   X(mrc_paths_regained, "times that a probe of MRC found a path good again")             \

@@ -61,8 +61,11 @@ bool NicSettings::asks_peers() const {
 NicShard::NicShard(NicShared& nic, Port& nic_port)
     : shared(nic),
       own_ip(nic.settings.ip),
-      loopback(nic_port, nic.settings, counters),
-      port(loopback, nic.pools, references, counters),
+      switched(nic.settings.network_switch.is_there()
+                   ? std::make_unique<SwitchPort>(nic_port, nic.settings.network_switch, now)
+                   : nullptr),
+      loopback(switched != nullptr ? *switched : nic_port, nic.settings, counters),
+      port(loopback, nic.pools, references, counters, nic.settings.network_switch.paths),
       qps(nic.settings.nic_qps, nic.settings.random_seed),
       windows(nic.mrs, nic.settings.random_seed),
       qps_of_user(nic.settings.nic_qps),
@@ -114,6 +117,7 @@ uint32_t NicShard::turn(TimeNs now_ns) {
   egress.flush_all();
   if (unlikely(has_faulted())) end_faulty_turn();
   port.advance();
+  if (switched != nullptr) switched->advance();
   // Impairments of what leaves take and release references, too.
   references.flush();
   if (reports.waiting() != 0) ++work;
@@ -163,6 +167,7 @@ TimeNs Nic::next_deadline_ns() const {
   TimeNs earliest =
       std::min({nic.port.next_deadline_ns(), nic.egress.paths().next_deadline_ns(),
                 nic.transports.next_deadline_ns(), nic.management.peers().next_deadline_ns()});
+  if (nic.switched != nullptr) earliest = std::min(earliest, nic.switched->next_deadline_ns());
   for (const ClientState* client : nic.clients.served()) {
     earliest = std::min(earliest, client->wake_due_ns);
     if (client->held_since_ns != 0) earliest = std::min(earliest, client->held_until_ns());
@@ -226,6 +231,12 @@ std::optional<impair::Counters> Nic::impairment_counters(bool receive_side) cons
   return core_->shard.port.impairment_counters(direction(receive_side));
 }
 
+std::optional<SwitchCounters> Nic::switch_counters() const {
+  const auto& switched = core_->shard.switched;
+  if (switched == nullptr) return std::nullopt;
+  return switched->counters();
+}
+
 void Nic::set_tap(PacketTap* tap) {
   NicShard& nic = core_->shard;
   if (nic.tap != nullptr) nic.tap->end(core_->shard.counters);
@@ -273,11 +284,13 @@ bool Nic::knows_host(Ipv4Address host) {
 void Nic::clear_counters() {
   core_->shard.counters.clear();
   core_->shard.port.clear_counters();
+  if (core_->shard.switched != nullptr) core_->shard.switched->clear_counters();
 }
 
 bool Nic::holds_arrivals() const {
-  const ImpairedPort& port = core_->shard.port;
-  return port.held() != 0 || port.has_ready();
+  const NicShard& nic = core_->shard;
+  if (nic.switched != nullptr && nic.switched->waiting() != 0) return true;
+  return nic.port.held() != 0 || nic.port.has_ready();
 }
 
 void Nic::set_mac(const wire::MacAddress& mac) {
@@ -326,6 +339,7 @@ NicGauges Nic::gauges() const {
   g.longest_list =
       static_cast<uint32_t>(std::max<size_t>(nic.transports.longest_list(), nic.reports.waiting()));
   g.impaired_packets = nic.port.held();
+  g.switched_packets = nic.switched == nullptr ? 0 : nic.switched->waiting();
   return g;
 }
 

@@ -12,6 +12,7 @@
 
 #include "dataplane/nic/client/client_channel.h"
 #include "dataplane/nic/counters.h"
+#include "dataplane/nic/egress/switch_port.h"
 #include "dataplane/nic/memory/mr_table.h"
 #include "dataplane/nic/nic_views.h"
 #include "dataplane/nic/packet/pools.h"
@@ -39,6 +40,7 @@ struct NicGauges {
   uint32_t output_packets = 0;    // packets in the fullest queue towards the port
   uint32_t longest_list = 0;      // longest list of QPs to acknowledge, report or advance
   uint32_t impaired_packets = 0;  // packets inside the impairment stages
+  uint32_t switched_packets = 0;  // packets inside the switch
 };
 
 class ManagementQueue;
@@ -84,6 +86,9 @@ class Nic {
   // What the impairments of one direction have done; nothing if there are none. Any thread may read
   // torn values.
   std::optional<impair::Counters> impairment_counters(bool receive_side) const;
+
+  // What the switch that the NIC hangs on has done; nothing if there is none.
+  std::optional<SwitchCounters> switch_counters() const;
 
   // Has packets captured from now on, by what was captured by until now no more; null: none. The
   // tap must outlive the NIC or be taken away.

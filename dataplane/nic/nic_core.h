@@ -9,6 +9,7 @@
 
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <span>
 
 #include "dataplane/nic/answers/answer_lines.h"
@@ -19,6 +20,7 @@
 #include "dataplane/nic/egress/impaired_port.h"
 #include "dataplane/nic/egress/loopback_port.h"
 #include "dataplane/nic/egress/packet_tap.h"
+#include "dataplane/nic/egress/switch_port.h"
 #include "dataplane/nic/management/management.h"
 #include "dataplane/nic/memory/placement.h"
 #include "dataplane/nic/memory/window_table.h"
@@ -58,8 +60,9 @@ struct NicShard {
   TimeNs now = 0;  // the time of this turn
   PayloadReferences references;
   SpentPackets spent;
-  LoopbackPort loopback;
-  ImpairedPort port;  // impairs the loopback port, which is around the NIC's port
+  std::unique_ptr<SwitchPort> switched;  // around the NIC's port; null: there is no switch
+  LoopbackPort loopback;                 // around that, or the NIC's port
+  ImpairedPort port;                     // impairs the loopback port
   QpDirectory qps;
   MulticastGroups groups;
   WindowTable windows;  // of the clients whose commands this lcore takes
@@ -102,6 +105,7 @@ struct NicShard {
   template <bool kWatched>
   uint32_t receive_arrived();
   void receive_lost(rte_mbuf* packet);
+  void receive_trimmed(rte_mbuf* packet);
   template <bool kWatched>
   void receive_packet(rte_mbuf* packet);  // takes the packet
   void end_watched(bool is_for_somebody, uint64_t ticks);

@@ -240,6 +240,21 @@ void NicShard::receive_lost(rte_mbuf* packet) {
   spent.add(packet);
 }
 
+// Of a packet whose payload a switch has cut off only its queue pair and PSN are known; it has no
+// ICRC that could be right.
+void NicShard::receive_trimmed(rte_mbuf* packet) {
+  wire::Packet p;
+  const bool is_ours = trimmed_headers(packet, p) && is_own(p.dst_ip);
+  QpContext* const qp = is_ours ? qps.find(raw(p.dest_qpn)) : nullptr;
+  if (qp != nullptr && qp->state >= QpState::kRtr && qp->state != QpState::kErr)
+    transports.with(*qp, [&](auto& transport) {
+      if (transport.is_from_peer(*qp, p, /*answer=*/false))
+        transport.receive_trimmed(*qp, p, packet);
+    });
+  release_payload(packet, references);  // of memory here it still has a reference
+  spent.add(packet);
+}
+
 // A packet that is watched has been dispatched, which began at `ticks`.
 void NicShard::end_watched(bool is_for_somebody, uint64_t ticks) {
   if (tap != nullptr) tap->end_received(counters, outcome_of(*this));
@@ -250,7 +265,8 @@ void NicShard::end_watched(bool is_for_somebody, uint64_t ticks) {
 
 template <bool kWatched>
 void NicShard::receive_packet(rte_mbuf* packet) {
-  if (unlikely(is_lost(packet))) return receive_lost(packet);
+  if (unlikely(is_set_aside(packet)))
+    return is_lost(packet) ? receive_lost(packet) : receive_trimmed(packet);
   const bool bundle = is_bundle(packet);
   if (kWatched || !bundle || !receive_bundle(packet)) {
     do {

@@ -10,6 +10,7 @@
 #include "dataplane/nic/address_book.h"
 #include "protocol/cm/peer.h"
 #include "protocol/hostif/descriptors.h"
+#include "protocol/impair/switch_spec.h"
 #include "protocol/transport_kind.h"
 #include "protocol/types.h"
 #include "protocol/wire/packet.h"
@@ -63,6 +64,8 @@ struct NicSettings {
   // guess.
   uint64_t random_seed = 1;
   bool always_icrc = false;  // also on the in-process wire
+  // The switch that the NIC hangs on; by default there is none.
+  impair::SwitchSpec network_switch;
   // Segmentation offload (bundle.h) where nobody needs packets one by one.
   bool segmentation = true;
 

@@ -33,6 +33,19 @@ std::string text_of(const NicGauges& g) {
       g.loopback_limit, g.output_packets, g.longest_list, g.impaired_packets);
 }
 
+impair::SwitchSpec switch_of(const WorldSettings& settings) {
+  auto spec = impair::parse_switch(settings.network_switch);
+  require(spec.has_value(), "switch: " + settings.network_switch);
+  return *spec;
+}
+
+// The rate of the slowest that all of a NIC's packets go by.
+uint32_t line_rate_mbps(const WorldSettings& settings) {
+  const auto of_link = static_cast<uint32_t>(settings.link.gigabits * 1000);
+  const impair::SwitchSpec spec = switch_of(settings);
+  return spec.is_there() ? std::min(of_link, spec.rate_mbps()) : of_link;
+}
+
 }  // namespace
 
 // ---- host
@@ -49,7 +62,8 @@ Host::Host(World& world, uint32_t index, uint32_t nic_index)
   nic.mtu_bytes = s.mtu_bytes;
   nic.window = window;
   nic.policy = s.policies[nic_index % s.policies.size()];
-  nic.line_rate_mbps = static_cast<uint32_t>(s.link.gigabits * 1000);
+  nic.network_switch = switch_of(s);
+  nic.line_rate_mbps = line_rate_mbps(s);
   nic.ordering = s.ordering;
   if (s.ordering == Ordering::kAdversarial)
     nic.adversary_seed = impair::adversary_seed(s.adversary_seed, nic_index);
@@ -85,7 +99,7 @@ Host::Host(World& world, uint32_t index, uint32_t nic_index)
   settings.max_qps = s.max_qps;
   settings.mtu_bytes = s.mtu_bytes;
   settings.window = window;
-  settings.line_rate_mbps = static_cast<uint32_t>(s.link.gigabits * 1000);
+  settings.line_rate_mbps = nic.line_rate_mbps;
   settings.policy = nic.policy;
   settings.relaxed_ordering = nic.ordering == Ordering::kRelaxed;
   settings.adversary_seed = impair::program_seed(nic.adversary_seed);

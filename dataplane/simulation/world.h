@@ -53,6 +53,7 @@ struct WorldSettings {
   bool always_icrc = false;
   bool segmentation = false;  // the wire carries bundles
   LinkSettings link;
+  std::string network_switch;  // as `hostnic lab --switch` has it; empty: there is none
   double pool_scale = 0.25;
   uint32_t max_qps = 64;               // of a program
   uint32_t user_windows = UINT32_MAX;  // see ClientChannel::Settings

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "protocol/impair/packet_info.h"
+#include "protocol/impair/switch_spec.h"
 #include "protocol/wire/packet.h"
 
 namespace hostnic::impair {
@@ -80,9 +81,10 @@ constexpr PacketKind kind_of(wire::Opcode opcode) {
 }
 
 // Describes a packet: `peer` is the source address when receiving, the destination when
-// transmitting. `bytes` is the length of the whole frame. The attempt number is carried modulo 4,
-// so every fourth resend passes for a first attempt.
-inline PacketInfo describe(const wire::Packet& packet, Ipv4Address peer, uint32_t bytes) {
+// transmitting. `bytes` is the length of the whole frame, `paths` the number of the switch's. The
+// attempt number is carried modulo 4, so every fourth resend passes for a first attempt.
+inline PacketInfo describe(const wire::Packet& packet, Ipv4Address peer, uint32_t bytes,
+                           uint32_t paths = 0) {
   PacketInfo info;
   info.peer = peer;
   info.qpn = packet.dest_qpn;
@@ -91,6 +93,7 @@ inline PacketInfo describe(const wire::Packet& packet, Ipv4Address peer, uint32_
   info.last_of_message = (mask_of(info.kind) & kDataKinds) != 0 && !packet.more;
   info.first_attempt = packet.attempt == 0;
   info.bytes = bytes;
+  info.path = static_cast<uint8_t>(path_of(packet.src_ip, packet.dst_ip, packet.src_port, paths));
   return info;
 }
 

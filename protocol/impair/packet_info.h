@@ -37,6 +37,7 @@ struct PacketInfo {
   Qpn qpn{};           // destination QP, 24 bits
   Psn psn;
   PacketKind kind = PacketKind::kOther;
+  uint8_t path = 0;              // the path of the switch that it takes, from 1; 0: there is none
   bool last_of_message = false;  // the packet is of a data kind, and no packet of its message
                                  // follows
   bool first_attempt = true;     // the packet is not a retransmission

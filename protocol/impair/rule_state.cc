@@ -53,8 +53,8 @@ RuleState::RuleState(const Rule& rule, uint64_t seed) : rule_(rule), random_(see
 bool RuleState::matches(const PacketInfo& info) const {
   const Selectors& want = rule_.selectors;
   return (want.kinds & mask_of(info.kind)) != 0 && (!want.peer || *want.peer == info.peer) &&
-         (!want.qpn || *want.qpn == info.qpn) && (!want.last_packet || info.last_of_message) &&
-         (!want.first_attempt || info.first_attempt);
+         (!want.qpn || *want.qpn == info.qpn) && (!want.path || *want.path == info.path) &&
+         (!want.last_packet || info.last_of_message) && (!want.first_attempt || info.first_attempt);
 }
 
 bool RuleState::triggers(const PacketInfo& info, TimeNs elapsed_ns, uint64_t packet_number) {

@@ -14,7 +14,7 @@
 //   trigger   = PERCENT | "all"
 //             | "burst" "p" PERCENT "r" PERCENT [ "bad" PERCENT ] [ "good" PERCENT ]
 //             | ( "nth" | "every" | "first" ) N [ "per-qp" ]
-//   selectors = { "kind" KIND { "," KIND } | "peer" IPV4 | "qpn" N | "last-packet"
+//   selectors = { "kind" KIND { "," KIND } | "peer" IPV4 | "qpn" N | "path" N | "last-packet"
 //             | "first-attempt" | "once" | "from" TIME [ "to" TIME ] | "to" TIME }
 //   jitter    = "jitter" TIME [ "uniform" | "normal" | "exponential" ]
 //   KIND      = any | data | write | send | read-request | read-response | atomic
@@ -34,6 +34,8 @@
 //  - nth N hits one packet, every N each Nth, first N the first N; per-qp counts for each pair of
 //    peer and destination QP by itself.
 //  - once: a packet that this rule has hit passes when it comes again (same peer, QP, PSN).
+//  - path N: packets that take that path of the switch (switch_spec.h), from 1; without one there
+//    are none.
 //  - last-packet: the packets that end a message of several or one.
 //  - from, to: time since the stage saw its first packet.
 //  - reorder distance N: the packet waits until N later ones that the rule's selectors match have
@@ -61,6 +63,7 @@ namespace hostnic::impair {
 
 inline constexpr size_t kMaxRules = 16;
 inline constexpr uint32_t kMaxDistance = 4096;
+inline constexpr uint32_t kMaxPaths = 64;  // of a switch
 inline constexpr uint32_t kMaxRateQueue = 65536;
 inline constexpr uint64_t kMaxDurationNs = 24ull * 3600 * 1'000'000'000;  // a day
 inline constexpr uint64_t kMinRateBitsPerSecond = 1'000;
@@ -89,6 +92,7 @@ struct Selectors {
   KindMask kinds = kAnyKind;
   std::optional<Ipv4Address> peer;
   std::optional<Qpn> qpn;
+  std::optional<uint32_t> path;  // of the switch, from 1
   bool last_packet = false;
   bool first_attempt = false;
   bool once = false;
@@ -96,7 +100,7 @@ struct Selectors {
   bool operator==(const Selectors&) const = default;
   // Whether any selector is about the packet; times are not.
   bool looks_at_packets() const {
-    return kinds != kAnyKind || peer || qpn || last_packet || first_attempt || once;
+    return kinds != kAnyKind || peer || qpn || path || last_packet || first_attempt || once;
   }
 };
 

@@ -37,6 +37,7 @@ class Parser : private SpecReader {
     kKind,
     kPeer,
     kQpn,
+    kPath,
     kLast,
     kFirst,
     kOnce,
@@ -53,7 +54,7 @@ class Parser : private SpecReader {
     unsigned actions;  // the actions whose rules may have it
     bool (Parser::*parse)(Rule&);
   };
-  static const std::array<Clause, 20> kClauses;
+  static const std::array<Clause, 21> kClauses;
 
   bool parse_spec_into(Spec& spec);
   bool parse_rule(Rule& rule);
@@ -73,6 +74,7 @@ class Parser : private SpecReader {
   bool clause_kind(Rule& rule);
   bool clause_peer(Rule& rule);
   bool clause_qpn(Rule& rule);
+  bool clause_path(Rule& rule);
   bool clause_last_packet(Rule& rule) { return rule.selectors.last_packet = true; }
   bool clause_first_attempt(Rule& rule) { return rule.selectors.first_attempt = true; }
   bool clause_once(Rule& rule) { return rule.selectors.once = true; }
@@ -90,7 +92,7 @@ class Parser : private SpecReader {
   std::string clauses_of(Action action) const;
 };
 
-const std::array<Parser::Clause, 20> Parser::kClauses{{
+const std::array<Parser::Clause, 21> Parser::kClauses{{
     {"all", kTrigger, kTriggered, &Parser::clause_all},
     {"burst", kTrigger, kTriggered, &Parser::clause_burst},
     {"nth", kTrigger, kTriggered, &Parser::clause_nth},
@@ -106,6 +108,7 @@ const std::array<Parser::Clause, 20> Parser::kClauses{{
     {"kind", kKind, kEveryAction, &Parser::clause_kind},
     {"peer", kPeer, kEveryAction, &Parser::clause_peer},
     {"qpn", kQpn, kEveryAction, &Parser::clause_qpn},
+    {"path", kPath, kEveryAction, &Parser::clause_path},
     {"last-packet", kLast, kEveryAction, &Parser::clause_last_packet},
     {"first-attempt", kFirst, kEveryAction, &Parser::clause_first_attempt},
     {"once", kOnce, kEveryAction, &Parser::clause_once},
@@ -262,6 +265,13 @@ bool Parser::clause_qpn(Rule& rule) {
   uint32_t number = 0;
   if (!integer(number, 0, 0xffffff, "a QP number from 0 to 0xffffff")) return false;
   rule.selectors.qpn = Qpn{number};
+  return true;
+}
+
+bool Parser::clause_path(Rule& rule) {
+  uint32_t number = 0;
+  if (!integer(number, 1, kMaxPaths, "the number of a path from 1 to 64")) return false;
+  rule.selectors.path = number;
   return true;
 }
 

@@ -61,6 +61,7 @@ std::string to_string(const Selectors& selectors) {
   if (selectors.kinds != kAnyKind) text += " kind " + kind_list(selectors.kinds);
   if (selectors.peer) text += " peer " + format_ipv4(*selectors.peer);
   if (selectors.qpn) text += " qpn " + std::to_string(raw(*selectors.qpn));
+  if (selectors.path) text += " path " + std::to_string(*selectors.path);
   if (selectors.last_packet) text += " last-packet";
   if (selectors.first_attempt) text += " first-attempt";
   if (selectors.once) text += " once";
@@ -128,7 +129,8 @@ std::string_view spec_help() {
   blackhole from 2s to 2.5s              mark 5% kind data  (ECN)
   rate 10Gbit queue 128 ecn 32  (a port of a switch)
 Which packets: N%, all, burst, nth N, every N, first N; kind any|data|write|send|read-request|
-read-response|atomic|ack|other, peer IPV4, qpn N, last-packet, first-attempt, once, from T to T.
+read-response|atomic|ack|other, peer IPV4, qpn N, path N (of a switch), last-packet,
+first-attempt, once, from T to T.
 )";
 }
 

@@ -132,4 +132,15 @@ uint32_t path_of(Ipv4Address source, Ipv4Address destination, uint16_t source_po
   return 1 + static_cast<uint32_t>((hash >> 32) * paths >> 32);
 }
 
+std::string why_no_path(const Spec& rules, const SwitchSpec& network_switch) {
+  for (const Rule& rule : rules.rules) {
+    if (!rule.selectors.path || *rule.selectors.path <= network_switch.paths) continue;
+    const std::string path = "path " + std::to_string(*rule.selectors.path);
+    if (network_switch.paths == 0)
+      return path + ": there is no switch with paths (start with --switch 'rate 10Gbit paths 4')";
+    return path + ": the switch has paths 1 to " + std::to_string(network_switch.paths);
+  }
+  return {};
+}
+
 }  // namespace hostnic::impair

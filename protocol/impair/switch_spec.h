@@ -27,7 +27,6 @@
 
 namespace hostnic::impair {
 
-inline constexpr uint32_t kMaxPaths = 64;
 // The sum of all queues bounds how many packet buffers a NIC's side of the switch may hold.
 inline constexpr uint32_t kMaxSwitchQueue = 4096;
 
@@ -55,5 +54,9 @@ std::string to_string(const SwitchSpec& spec);
 // The number of the path, from 1, that a packet with these header fields takes; 0 if there are no
 // paths. Equal fields give equal paths everywhere.
 uint32_t path_of(Ipv4Address source, Ipv4Address destination, uint16_t source_port, uint32_t paths);
+
+// Why rules can't be in force beside that switch: the first `path` that there is not, with the
+// remedy; empty if they can.
+std::string why_no_path(const Spec& rules, const SwitchSpec& network_switch);
 
 }  // namespace hostnic::impair

@@ -148,6 +148,17 @@ inline bool mark_congestion(std::span<std::byte> frame) {
   return true;
 }
 
+// Writes how long a frame's IPv4 packet is, into that header and UDP's: of a frame with whole ones,
+// whose payload is cut off.
+inline void set_ip_bytes(std::span<std::byte> frame, uint16_t ip_bytes) {
+  std::byte* const ip = frame.data() + kEthernetBytes;
+  std::byte* const checksum = ip + ipv4_offset::kChecksum;
+  const uint16_t before = load_be16(ip + ipv4_offset::kTotalLength);
+  store_be16(ip + ipv4_offset::kTotalLength, ip_bytes);
+  store_be16(checksum, update_checksum(load_be16(checksum), before, ip_bytes));
+  store_be16(ip + kIpv4Bytes + udp_offset::kLength, static_cast<uint16_t>(ip_bytes - kIpv4Bytes));
+}
+
 enum class ParseError : uint8_t {
   kNone,
   kNotIpv4,      // other ethertype, IP version, or IP options (we never send them)

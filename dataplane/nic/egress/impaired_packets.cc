@@ -80,7 +80,7 @@ void ImpairedPackets::mark_for_tap(void* packet, CaptureImpairment what) {
 
 // The description always names the other end's address, because rules may ask for it.
 impair::PacketInfo ImpairedPackets::describe(const wire::Packet& p, uint32_t bytes) const {
-  return impair::describe(p, direction_ == Direction::kRx ? p.src_ip : p.dst_ip, bytes);
+  return impair::describe(p, direction_ == Direction::kRx ? p.src_ip : p.dst_ip, bytes, nic_.paths);
 }
 
 impair::PacketInfo ImpairedPackets::describe(rte_mbuf* packet) const {
@@ -96,7 +96,8 @@ impair::PacketInfo ImpairedPackets::describe(rte_mbuf* packet) const {
 
 // Decides what becomes of the packets of a buffer, and lets go what goes on.
 void ImpairedPackets::impair(rte_mbuf* buffer) {
-  if (unlikely(is_lost(buffer))) return outlet_.let_go(buffer);
+  // What is lost already, or trimmed, is no packet to be impaired.
+  if (unlikely(is_set_aside(buffer))) return outlet_.let_go(buffer);
   if (!is_bundle(buffer)) return impair_packet(buffer);
   if (stage_ == nullptr) return outlet_.let_go(buffer);
   const bool is_left = direction_ == Direction::kTx && holds_back_ && is_read_answer(buffer);

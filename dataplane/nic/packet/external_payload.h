@@ -41,13 +41,15 @@ inline constexpr uint16_t kExternalPayloadBytes = 64;
 static_assert(sizeof(ExternalPayload) <= kExternalPayloadBytes);
 
 // Dynamic mbuf flags: "its payload is external", "it is a bundle of several packets", "it ends in
-// pad and ICRC", "the network has lost it" (it arrives only to be read, rule 18), and, for
-// captures, "it was sent before" and "impairments did something to it" (egress/packet_tap.h). They
+// pad and ICRC", "the network has lost it" (it arrives only to be read, rule 18), "a switch has cut
+// its payload off", and, for captures, "it was sent before" and "impairments did something to it"
+// (egress/packet_tap.h). They
 // are looked at several times per packet, so they are plain words, not statics that each look would
 // have to find initialised; no packet is without a pool, and create_mbuf_pools() registers them
 // first.
 struct alignas(64) MbufFlags {
-  uint64_t external = 0, bundle = 0, icrc = 0, lost = 0, resent = 0, impaired = 0;
+  uint64_t external = 0, bundle = 0, icrc = 0, lost = 0, resent = 0, impaired = 0, trimmed = 0;
+  uint64_t set_aside = 0;  // lost and trimmed: what is not dispatched
 };
 inline MbufFlags mbuf_flags;
 // Registers the flags. Returns false if DPDK has no flags left (rte_errno); EAL must be up; called
@@ -59,6 +61,7 @@ inline uint64_t icrc_flag() { return mbuf_flags.icrc; }
 inline uint64_t lost_flag() { return mbuf_flags.lost; }
 inline uint64_t resent_flag() { return mbuf_flags.resent; }
 inline uint64_t impaired_flag() { return mbuf_flags.impaired; }
+inline uint64_t trimmed_flag() { return mbuf_flags.trimmed; }
 
 // The packet's external payload; null: the payload follows the headers.
 inline const ExternalPayload* external_payload(rte_mbuf* packet) {
@@ -72,6 +75,10 @@ inline bool is_noted_when_read(rte_mbuf* packet) {
   return payload != nullptr && payload->digests != nullptr;
 }
 inline bool is_lost(const rte_mbuf* packet) { return (packet->ol_flags & lost_flag()) != 0; }
+// Whether a packet has no payload that could be dispatched: it is lost, or trimmed.
+inline bool is_set_aside(const rte_mbuf* packet) {
+  return (packet->ol_flags & mbuf_flags.set_aside) != 0;
+}
 
 // Attaches external payload to a packet that has nothing but headers. `flags` are external_flag()
 // and what else is to be said of the packet.

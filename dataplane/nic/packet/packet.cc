@@ -51,9 +51,12 @@ bool register_mbuf_flags() {
                 .icrc = register_mbuf_flag("hostnic_icrc"),
                 .lost = register_mbuf_flag("hostnic_lost"),
                 .resent = register_mbuf_flag("hostnic_resent"),
-                .impaired = register_mbuf_flag("hostnic_impaired")};
+                .impaired = register_mbuf_flag("hostnic_impaired"),
+                .trimmed = register_mbuf_flag("hostnic_trimmed")};
+  mbuf_flags.set_aside = mbuf_flags.lost | mbuf_flags.trimmed;
   return mbuf_flags.external != 0 && mbuf_flags.bundle != 0 && mbuf_flags.icrc != 0 &&
-         mbuf_flags.lost != 0 && mbuf_flags.resent != 0 && mbuf_flags.impaired != 0;
+         mbuf_flags.lost != 0 && mbuf_flags.resent != 0 && mbuf_flags.impaired != 0 &&
+         mbuf_flags.trimmed != 0;
 }
 
 wire::ParseError parse_packet(rte_mbuf* packet, wire::Packet& headers) {
@@ -65,6 +68,11 @@ wire::Packet valid_headers(rte_mbuf* packet) {
   wire::Packet headers;
   parse_packet(packet, headers);
   return headers;
+}
+
+bool trimmed_headers(rte_mbuf* packet, wire::Packet& headers) {
+  return wire::parse_bth(first_segment_of(packet), packet->pkt_len, false, headers) ==
+         wire::ParseError::kNone;
 }
 
 wire::Packet held_headers(rte_mbuf* packet, wire::Dialect dialect) {

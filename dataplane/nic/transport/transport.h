@@ -98,6 +98,9 @@ struct TransportDefaults {
   }
   // Notes that the network has lost a packet whose payload lies in memory here.
   static void note_lost(QpContext&, const wire::Packet&, rte_mbuf*) {}
+  // Takes a packet of the connection whose payload a switch has cut off: of `p` addresses, source
+  // port, queue pair and PSN are there, of `packet` the headers that were left.
+  static void receive_trimmed(QpContext&, const wire::Packet&, rte_mbuf*) {}
   // Answers a packet of a connection that is no more. Returns false if it knows none.
   static bool answer_stray(const wire::Packet&) { return false; }
   // The PSN that it expects next of those that the packet's is one of, for captures.

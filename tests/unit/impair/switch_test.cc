@@ -11,7 +11,9 @@
 #include <string>
 #include <vector>
 
+#include "protocol/impair/stage.h"
 #include "protocol/impair/switch_model.h"
+#include "tests/unit/impair/testing.h"
 
 namespace hostnic::impair {
 namespace {
@@ -84,6 +86,17 @@ TEST(SwitchWords, BadOnesSayWhereAndWhat) {
   }
 }
 
+TEST(SwitchWords, RulesAboutPathsWantThatPath) {
+  const auto rules = parse_spec("drop 1%; blackhole path 3");
+  ASSERT_TRUE(rules);
+  EXPECT_EQ(why_no_path(*rules, *parse_switch("rate 10Gbit paths 4")), "");
+  EXPECT_EQ(why_no_path(*rules, *parse_switch("rate 10Gbit paths 2")),
+            "path 3: the switch has paths 1 to 2");
+  EXPECT_NE(why_no_path(*rules, {}).find("--switch"), std::string::npos);
+  EXPECT_FALSE(parse_spec("drop all path 0"));
+  EXPECT_FALSE(parse_spec("drop all path 65"));
+}
+
 TEST(SwitchPaths, AreChosenByAddressesAndPortEvenly) {
   constexpr Ipv4Address kFrom{0x0a000001}, kTo{0x0a000002};
   EXPECT_EQ(path_of(kFrom, kTo, 50000, 0), 0u);
@@ -100,6 +113,22 @@ TEST(SwitchPaths, AreChosenByAddressesAndPortEvenly) {
   for (uint32_t host = 0; host < 64; ++host)
     of_hosts.insert(path_of(Ipv4Address{0x0a000001 + host}, kTo, 50000, 4));
   EXPECT_EQ(of_hosts.size(), 4u);
+}
+
+TEST(SwitchPaths, RulesAreAboutOne) {
+  const auto rules = parse_spec("drop all path 2");
+  ASSERT_TRUE(rules);
+  EXPECT_EQ(to_string(*rules), "drop all path 2");
+  TestPacketOps ops;
+  ImpairmentStage stage(*rules, 1, ops);
+  EXPECT_TRUE(stage.looks_at_packets());
+  for (int i = 0; i < 4; ++i) {
+    PacketInfo info;
+    info.path = static_cast<uint8_t>(i);
+    stage.push(ops.make(i), info, 0);
+  }
+  EXPECT_EQ(ops.released, std::vector<int>{2});
+  for (void* packet = nullptr; stage.pop({&packet, 1}, 0) != 0;) ops.leave(packet);
 }
 
 // ---- the model

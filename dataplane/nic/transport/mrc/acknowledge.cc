@@ -55,6 +55,12 @@ void MrcAcks::owe_nack(QpContext& qp, const wire::Packet& p, const wm::Packet& h
   add(qp);
 }
 
+void MrcAcks::owe_trimmed_nack(QpContext& qp, const wire::Packet& p, const wm::Packet& headers) {
+  // Each of them names another PSN. If the one before finds no room it is as good as lost.
+  if (qp.mrc->nack_owed) send_nack(qp);
+  owe_nack(qp, p, headers, wm::NackReason::kTrimmed);
+}
+
 void MrcAcks::owe_probe_answer(QpContext& qp, const wire::Packet& p, const wm::Packet& headers) {
   MrcConnection& connection = *qp.mrc;
   if (connection.probes.full()) return;

@@ -38,6 +38,8 @@ class MrcAcks {
   // Owes a NACK of this WRITE, which is not taken.
   void owe_nack(QpContext& qp, const wire::Packet& p, const wire::mrc::Packet& headers,
                 wire::mrc::NackReason reason);
+  // Owes a NACK of this WRITE, whose payload a switch has cut off.
+  void owe_trimmed_nack(QpContext& qp, const wire::Packet& p, const wire::mrc::Packet& headers);
   // Owes a probe's answer; one too many is not answered.
   void owe_probe_answer(QpContext& qp, const wire::Packet& p, const wire::mrc::Packet& headers);
 

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "dataplane/nic/transport/mrc/mrc.h"
 
+#include "dataplane/nic/packet/packet.h"
+
 namespace hostnic {
 namespace {
 
@@ -72,6 +74,14 @@ bool MrcTransport::receive(QpContext& qp, const wire::Packet& p, rte_mbuf* packe
       break;
   }
   return false;
+}
+
+void MrcTransport::receive_trimmed(QpContext& qp, const wire::Packet& p, rte_mbuf* packet) {
+  wm::Packet headers;
+  const auto behind_udp = first_segment_of(packet).subspan(wire::kFlowBytes);
+  if (qp.mrc == nullptr || wm::parse_trimmed(behind_udp, headers) != wire::ParseError::kNone)
+    return;
+  responder_.receive_trimmed(qp, p, headers);
 }
 
 // Starts the requester's half with the first request, which has the first PSN.

@@ -31,6 +31,8 @@ class MrcTransport : public TransportDefaults {
 
   // -- Packets that have arrived. They come in no trains.
   bool receive(QpContext& qp, const wire::Packet& p, rte_mbuf* packet);
+  // A switch has cut off a WRITE's payload: its PSN is refused at once, and goes again.
+  void receive_trimmed(QpContext& qp, const wire::Packet& p, rte_mbuf* packet);
   static std::optional<Psn> expected_psn(const QpContext& qp, const wire::Packet& p) {
     if (!wire::opcode_info(p.opcode).has_payload) return {};
     return qp.requests.window.expected();

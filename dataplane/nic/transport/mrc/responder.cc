@@ -69,6 +69,16 @@ void MrcResponder::receive(QpContext& qp, const wire::Packet& p, const wm::Packe
   }
 }
 
+// Nothing behind the PSN is known, and no ICRC has covered that: only what is in the window and has
+// not come is asked for.
+void MrcResponder::receive_trimmed(QpContext& qp, const wire::Packet& p,
+                                   const wm::Packet& headers) {
+  const Place where = qp.requests.window.classify(p.psn);
+  counters_.add(Counter::mrc_trimmed);
+  if (qp.fatal || (where != Place::kExpected && where != Place::kAhead)) return;
+  acks_.owe_trimmed_nack(qp, p, headers);
+}
+
 // Executes the expected packet. Returns false if its PSN stays the expected one: it is refused, or
 // held for a later turn, or as good as lost.
 bool MrcResponder::execute_expected(QpContext& qp, const wire::Packet& p, const wm::Packet& headers,

@@ -41,6 +41,8 @@ class MrcResponder {
   // Takes a WRITE.
   void receive(QpContext& qp, const wire::Packet& p, const wire::mrc::Packet& headers,
                rte_mbuf* packet);
+  // Takes a WRITE without its payload, which a switch has cut off.
+  void receive_trimmed(QpContext& qp, const wire::Packet& p, const wire::mrc::Packet& headers);
   // Executes what has come and has its turn, a bounded number of packets.
   void advance(QpContext& qp);
   void quiesce(QpContext& qp);
