@@ -17,6 +17,7 @@
 #include "protocol/gid.h"
 #include "protocol/hostif/device_offer.h"
 #include "protocol/impair/spec.h"
+#include "protocol/impair/switch_spec.h"
 #include "protocol/transport_kind.h"
 #include "protocol/types.h"
 #include "protocol/wire/packet.h"
@@ -98,11 +99,12 @@ struct HostnicdConfig {
   uint32_t lcore_count = 1;  // "lcores = 2"; 0 if a list is given
   std::string lcore_list;    // "lcores = '2,4-5'": CPUs, in EAL's notation
   HugePages huge = HugePages::kAuto;
-  bool lend_userfaultfd = false;  // give clients a /dev/userfaultfd descriptor
-  uint64_t seed = 1;              // seed of all impairments
-  uint32_t metrics_port = 0;      // TCP port of 127.0.0.1 where HTTP gets metrics; 0: none
-  std::string errors_directory;   // keeps the book of errors over restarts; empty: nowhere
-  Limits limits;                  // [hostnicd.limits]
+  bool lend_userfaultfd = false;      // give clients a /dev/userfaultfd descriptor
+  impair::SwitchSpec network_switch;  // "switch": that all NICs hang on
+  uint64_t seed = 1;                  // seed of all impairments
+  uint32_t metrics_port = 0;          // TCP port of 127.0.0.1 where HTTP gets metrics; 0: none
+  std::string errors_directory;       // keeps the book of errors over restarts; empty: nowhere
+  Limits limits;                      // [hostnicd.limits]
   bool operator==(const HostnicdConfig&) const = default;
 };
 

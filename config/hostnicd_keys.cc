@@ -74,7 +74,15 @@ ValueResult set_lcores(HostnicdConfig& config, const Value& value) {
   return std::nullopt;
 }
 
-const std::array<Key<HostnicdConfig>, 10> kHostnicdKeys{{
+ValueResult set_switch(HostnicdConfig& config, const Value& value) {
+  const std::string& text = std::get<std::string>(value);
+  auto spec = impair::parse_switch(text);
+  if (!spec) return ValueError{"switch: " + spec.error().message(), spec.error().column - 1};
+  config.network_switch = *spec;
+  return std::nullopt;
+}
+
+const std::array<Key<HostnicdConfig>, 11> kHostnicdKeys{{
     {"socket", kString, set_socket},
     {"socket_mode", kString, set_socket_mode},
     {"socket_group", kString,
@@ -100,6 +108,7 @@ const std::array<Key<HostnicdConfig>, 10> kHostnicdKeys{{
        config.lend_userfaultfd = std::get<bool>(value);
        return std::nullopt;
      }},
+    {"switch", kString, set_switch},
     {"seed", kInteger,
      [](HostnicdConfig& config, const Value& value) {
        return set_integer(config.seed, "seed", value, 0, std::numeric_limits<int64_t>::max());

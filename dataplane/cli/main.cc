@@ -125,6 +125,8 @@ void declare_lab(CLI::App& app, Arguments& arguments) {
           "interfaces (default 1500), from which the IB MTU follows");
   pass_on(lab, arguments, "--loss", "drop so many of the packets, e.g. 1%");
   pass_on(lab, arguments, "--impair", "[rx|tx] SPEC, see `hostnic ctl help`; repeatable");
+  pass_on(lab, arguments, "--switch",
+          "the switch that the NICs hang on: rate 10Gbit queue 128 ecn 64 paths 4 trim");
   pass_on(lab, arguments, "--seed", "seed of loss and impairments, or `random` (default 1)");
   pass_on(lab, arguments, "--ordering",
           "tail (default), relaxed, strict, or adversarial: the seed chooses among all outcomes "

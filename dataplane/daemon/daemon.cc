@@ -128,7 +128,7 @@ Expected<void, std::string> Daemon::open_network_ports() {
       if (const int error = instance.lcore->watch_arrivals(socket.get()))
         return Unexpected(fmt::format("{}: epoll_ctl: {}", settings.name, strerror(error)));
     settings.mac = instance.network->mac();
-    settings.line_rate_mbps = instance.network->speed_mbps();
+    settings.line_rate_mbps = port_speed_mbps(instance);
     auto mtu = choose_ib_mtu(settings.name, instance.plan.port, settings.mtu_bytes,
                              instance.network->ip_mtu_bytes());
     if (!mtu) return Unexpected(mtu.error());
@@ -151,6 +151,10 @@ Expected<void, std::string> Daemon::make_wire() {
   uint32_t member = 0;
   for (NicInstance& instance : nics_)
     if (instance.network == nullptr) instance.port = &wire_->port(member++);
+  if (plan_.network_switch.is_there())
+    for (NicInstance& instance : nics_)
+      if (instance.network == nullptr)
+        instance.plan.settings.line_rate_mbps = port_speed_mbps(instance);
   return {};
 }
 
@@ -227,7 +231,7 @@ DeviceInfo Daemon::device_info(const NicInstance& instance) const {
   memcpy(info.mac, settings.mac.data(), sizeof(info.mac));
   info.link_up = port_up(instance);
   info.on_wire = instance.network == nullptr;
-  info.speed_mbps = instance.network == nullptr ? kWireSpeedMbps : instance.network->speed_mbps();
+  info.speed_mbps = port_speed_mbps(instance);
   info.window = settings.window;
   info.policy = static_cast<uint32_t>(settings.policy);
   info.congestion_allowance_us = settings.congestion_allowance_us;
@@ -252,6 +256,15 @@ DeviceInfo Daemon::device_info(const NicInstance& instance) const {
   std::ranges::copy(gids, info.gids);
   copy_text(info.port, instance.plan.port.empty() ? "virtual wire" : instance.plan.port);
   return info;
+}
+
+// The port's own; behind a switch not more than that of the switch's port. 0: nobody knows.
+uint32_t Daemon::port_speed_mbps(const NicInstance& instance) const {
+  const uint32_t own =
+      instance.network == nullptr ? kWireSpeedMbps : instance.network->speed_mbps();
+  if (!plan_.network_switch.is_there()) return own;
+  const uint32_t of_switch = std::max(plan_.network_switch.rate_mbps(), 1u);
+  return own == 0 ? of_switch : std::min(own, of_switch);
 }
 
 bool Daemon::port_up(const NicInstance& instance) const {

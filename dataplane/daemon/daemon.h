@@ -74,6 +74,7 @@ class Daemon {
   DeviceInfo device_info(const NicInstance& instance) const;  // [any thread]
   // Whether the NIC's port carries packets: it has a link, and NICs are not stopped. [any thread]
   bool port_up(const NicInstance& instance) const;
+  uint32_t port_speed_mbps(const NicInstance& instance) const;
 
   // Starts the lcores' loops.
   Expected<void, std::string> launch();

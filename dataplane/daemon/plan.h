@@ -13,6 +13,7 @@
 #include "dataplane/daemon/observe/view.h"
 #include "dataplane/nic/nic.h"
 #include "protocol/impair/spec.h"
+#include "protocol/impair/switch_spec.h"
 
 namespace hostnic {
 
@@ -35,6 +36,7 @@ struct DaemonPlan {
   std::vector<NicPlan> nics;
   uint32_t lcores = 1;  // lcores that serve NICs: NIC k on lcore k mod lcores
   LcoreIdle idle;
+  impair::SwitchSpec network_switch;  // that all NICs hang on
   uint64_t seed = 1;
   uint32_t timescale = 1;  // timeouts pass so many times as fast, up to kMostTimescale
   std::string socket_path;

@@ -28,6 +28,8 @@ inline constexpr CommandInfo kCommandInfos[] = {
      "counters that are not 0 (all: every one; help: and what it counts)"},
     {"show impair", "[hnicK]",
      "what is done to packets on purpose, and was, since the last change"},
+    {"show switch", "[hnicK]",
+     "the switch that NICs hang on: what its ports and paths have passed on, dropped, marked"},
     {"show dead", "", "the last 64 queue pairs that went, of each NIC"},
     {"show errors", "", "each kind of error once: how often, when, the newest line", true},
     {"show metrics", "[prometheus]",

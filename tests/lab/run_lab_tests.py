@@ -49,6 +49,7 @@ from trace_cases import trace_cases  # noqa: E402
 from check_cases import check_cases  # noqa: E402
 from ci_cases import ci_cases  # noqa: E402
 from fault_cases import fault_cases  # noqa: E402
+from switch_cases import switch_cases  # noqa: E402
 from timescale_cases import timescale_cases  # noqa: E402
 from stress_cases import STRESS, stress_cases  # noqa: E402
 
@@ -378,6 +379,7 @@ def main():
     maker.cases += operate_cases(maker)
     maker.cases += trace_cases(maker)
     maker.cases += fault_cases(maker)
+    maker.cases += switch_cases(maker)
     maker.cases += timescale_cases(maker)
     maker.cases += check_cases(maker)
     maker.cases += point_cases(maker)

@@ -45,6 +45,7 @@ struct NicSnapshot {
   bool up = false;
   uint32_t speed_mbps = 0;
   std::optional<impair::Counters> impaired[2];  // transmit, receive
+  std::optional<SwitchCounters> switched;
 
   uint64_t get(Counter counter) const { return counters[static_cast<size_t>(counter)]; }
 };
@@ -65,6 +66,7 @@ std::vector<NicSnapshot> nics_of(Daemon& daemon) {
       nic.view = instance.nic->views().nic();
       for (const bool receive_side : {false, true})
         nic.impaired[receive_side] = instance.nic->impairment_counters(receive_side);
+      nic.switched = instance.nic->switch_counters();
     });
     nic.up = daemon.port_up(instance);
     nic.speed_mbps = daemon.device_info(instance).speed_mbps;
@@ -209,6 +211,35 @@ void write_nics(MetricsText& out, const std::vector<NicSnapshot>& nics) {
   }
 }
 
+// What the links of the switch have done, where NICs hang on one: the port of each, and its paths.
+void write_switch(MetricsText& out, const std::vector<NicSnapshot>& nics) {
+  if (std::ranges::none_of(nics, [](const NicSnapshot& nic) { return nic.switched.has_value(); }))
+    return;
+  const auto each = [&](const char* name, MetricKind kind, const char* help, auto&& value) {
+    out.family(fmt::format("hostnic_switch_{}", name), kind, help);
+    for (const NicSnapshot& nic : nics) {
+      if (!nic.switched) continue;
+      out.sample({{"device", nic.name}, {"link", "port"}}, uint64_t{value(nic.switched->port)});
+      for (size_t i = 0; i < nic.switched->paths.size(); ++i)
+        out.sample({{"device", nic.name}, {"link", fmt::format("path {}", i + 1)}},
+                   uint64_t{value(nic.switched->paths[i])});
+    }
+  };
+  using impair::LinkCounters;
+  each("packets", MetricKind::kCounter, "packets that a link of the switch has sent on",
+       [](const LinkCounters& link) { return link.packets; });
+  each("bytes", MetricKind::kCounter, "bytes that a link of the switch has sent on",
+       [](const LinkCounters& link) { return link.bytes; });
+  each("dropped", MetricKind::kCounter, "packets that found a queue of the switch full",
+       [](const LinkCounters& link) { return link.dropped; });
+  each("marked", MetricKind::kCounter, "packets that a queue of the switch has marked (ECN)",
+       [](const LinkCounters& link) { return link.marked; });
+  each("trimmed", MetricKind::kCounter, "packets whose payload the switch has cut off",
+       [](const LinkCounters& link) { return link.trimmed; });
+  each("longest_queue", MetricKind::kGauge, "the most packets that a queue of the switch has held",
+       [](const LinkCounters& link) { return link.longest_queue; });
+}
+
 void write_qps(MetricsText& out, const std::vector<QpSnapshot>& qps, size_t left_out) {
   const auto each = [&](const char* name, MetricKind kind, const char* help, auto&& value) {
     out.family(name, kind, help);
@@ -333,6 +364,7 @@ std::string metrics_of(Daemon& daemon, const Asker& asker, MetricsFormat format)
   MetricsText out(format);
   write_infiniband(out, nics);
   write_nics(out, nics);
+  write_switch(out, nics);
   write_qps(out, qps, left_out);
   write_clients(out, daemon, asker);
   write_lcores(out, daemon);

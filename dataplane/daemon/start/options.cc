@@ -32,6 +32,7 @@ struct RawOptions {
   uint32_t mtu_bytes = 0;
   std::vector<std::string> impairments;
   std::string loss;
+  std::string network_switch;
   std::string seed;
   uint32_t timescale = 1;
   std::string ordering;
@@ -73,6 +74,8 @@ void declare_options(CLI::App& app, RawOptions& raw) {
       ->expected(1)
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
       ->allow_extra_args(false);
+  app.add_option("--switch", raw.network_switch,
+                 "the switch that the NICs hang on: rate 10Gbit queue 128 ecn 64 paths 4 trim");
   app.add_option("--loss", raw.loss, "drop so many of the packets that a NIC receives, e.g. 1%");
   app.add_option("--seed", raw.seed, "seed of all impairments (default 1), or `random`");
   app.add_option("--ordering", raw.ordering,
@@ -329,6 +332,22 @@ void prepare_adversary(NicPlan& nic, uint64_t seed) {
   nic.settings.adversary_seed = impair::adversary_seed(seed, nic.settings.index);
 }
 
+// Hangs every NIC on the switch, whose rate then is that of its port.
+Expected<void, std::string> apply_switch(const std::string& text, DaemonPlan& plan) {
+  if (!text.empty()) {
+    auto spec = impair::parse_switch(text);
+    if (!spec) return Error(fmt::format("--switch: {}", spec.error().message()));
+    plan.network_switch = *spec;
+  }
+  for (NicPlan& nic : plan.nics) {
+    nic.settings.network_switch = plan.network_switch;
+    for (const impair::Spec* rules : {&nic.rx, &nic.tx})
+      if (const std::string why = impair::why_no_path(*rules, plan.network_switch); !why.empty())
+        return Error(fmt::format("{}: {}", nic.settings.name, why));
+  }
+  return {};
+}
+
 Expected<void, std::string> apply_impairments(const RawOptions& raw, DaemonPlan& plan) {
   if (!raw.loss.empty()) {
     auto spec = loss_spec(raw.loss);
@@ -442,6 +461,7 @@ Expected<void, std::string> fill_plan(const RawOptions& raw, DaemonPlan& plan) {
   }
   if (raw.idle_us != 0) plan.idle.linger_ns = raw.idle_us * 1000;
   apply_ordering(raw.ordering, plan);
+  plan.network_switch = common.network_switch;
   plan.seed = common.seed;
   plan.timescale = raw.timescale;
   set_limits(common.limits, plan);
@@ -481,6 +501,7 @@ Expected<void, std::string> fill_plan(const RawOptions& raw, DaemonPlan& plan) {
   const std::string cpus = list ? raw.lcores : raw.lcores.empty() ? common.lcore_list : "";
   if (auto done = apply_lcores(count, cpus, plan); !done) return Error(done.error());
   if (auto done = apply_impairments(raw, plan); !done) return Error(done.error());
+  if (auto done = apply_switch(raw.network_switch, plan); !done) return Error(done.error());
   return check_ports(raw, plan);
 }
 

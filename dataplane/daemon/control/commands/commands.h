@@ -22,6 +22,7 @@ extern const PromptCommand kShowMetrics;
 extern const PromptCommand kShowNic;
 extern const PromptCommand kShowPeers;
 extern const PromptCommand kShowQp;
+extern const PromptCommand kShowSwitch;
 extern const PromptCommand kStart;
 extern const PromptCommand kStop;
 extern const PromptCommand kTracePoints;

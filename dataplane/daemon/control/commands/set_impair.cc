@@ -21,6 +21,9 @@ CommandResult set_impair(Daemon& daemon, const Asker&, std::span<const std::stri
   }
   auto spec = impair::parse_spec(fmt::format("{}", fmt::join(args.subspan(1), " ")));
   if (!spec) return {EINVAL, fmt::format("set impair: {}", spec.error().message())};
+  if (const std::string why = impair::why_no_path(*spec, daemon.plan().network_switch);
+      !why.empty())
+    return {EINVAL, fmt::format("set impair: {}", why)};
   const bool receive_side = spec->direction != impair::Direction::kTx;
   spec->direction.reset();
   for (NicInstance* instance : instances) daemon.set_impairment(*instance, receive_side, *spec);
