@@ -21,6 +21,8 @@ SEEDS, SEEDS_OF_A_LAB = 500, 20
 DIFFERENT = re.compile(r"^\W*DIFFERENT (?:seed \d+ )?(.*)$", re.MULTILINE)
 # What a busy machine may do as well: it has to happen again.
 BY_TIME = re.compile(r"not ended|exit status 2|took|takes longer|retry counter exceeded|no completion")
+# A machine that is short of everything: nothing of the seeds has been run.
+NOT_BEGUN = re.compile(r"hostnicd is not ready|hostnicd doesn't start")
 FAILED_SEED = re.compile(r"^\W*FAIL seed (\d+)", re.MULTILINE)
 MESSAGE_LENGTH = 130
 # What one lcore does is atomic.
@@ -60,6 +62,9 @@ def search(mutant, programs, build, options):
             while seed <= last:
                 lab = (ALL_SET_UPS[name], seed, min(last, seed + SEEDS_OF_A_LAB - 1))
                 passed, failed, output, _, _ = run_lab(broken, lab, ["--failures", "1"], None)
+                if NOT_BEGUN.search(output):
+                    seed = lab[2] + 1
+                    continue
                 ran += passed + failed
                 if failed == 0:
                     seed = lab[2] + 1
@@ -67,9 +72,11 @@ def search(mutant, programs, build, options):
                 found = failed_seed(output, seed)
                 alone = (lab[0], found, found)
                 by_time = BY_TIME.search(message(output)) or not DIFFERENT.search(output)
-                if by_time and run_lab(broken, alone, [], None)[1] == 0:
-                    seed = found + 1
-                    continue
+                if by_time:
+                    _, again, output_again, _, _ = run_lab(broken, alone, [], None)
+                    if again == 0 or NOT_BEGUN.search(output_again):
+                        seed = found + 1
+                        continue
                 if run_lab(unbroken, alone, [], None)[1] == 0:
                     return ran, f"{name}, seed {found}: {message(output)}", innocent
                 innocent.append(found)
