@@ -39,7 +39,10 @@ WaitView view_of(const Qp& qp) {
   view.receives = has_had_none && qp.state == QpState::kInit && receives.any_posted();
   if ((qp.state != QpState::kRts && qp.state != QpState::kRtr) || qp.failed()) return view;
   view.sends = qp.is_reliable() && qp.state == QpState::kRts && !qp.idle();
-  view.is_rnr = view.sends && (!qp.requester().may_issue() || qp.requester().in_flight() == 0);
+  // A READ whose request has arrived has nothing in flight but its answers.
+  const QpGauges gauges = qp.requester().gauges(qp);
+  view.is_rnr = view.sends && (!qp.requester().may_issue() ||
+                               gauges.requests_in_flight + gauges.responses_in_flight == 0);
   // What comes for an unreliable one that has no receive is dropped, and nobody is told. Of a
   // connection that was used hostnicd says only what is certainly wrong: programs may well rest. An
   // unreliable one that has sent, and got nothing, may have sent to nobody.

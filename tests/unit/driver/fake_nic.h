@@ -39,6 +39,10 @@ class FakeNic final : public NicLink {
   void kick() override { serve_commands(); }
   void wait_for_response() override { serve_commands(); }
   void pause(uint32_t pause_ns) override { paused_ns += pause_ns; }
+  Why ask_why(const ExplainRequest& request) override {
+    questions.push_back(request.question);
+    return {};
+  }
 
   // Everything in a ring. A descriptor whose elements are not all there fails the test.
   std::vector<Chunk> take(RingEnd& ring) {
@@ -87,6 +91,8 @@ class FakeNic final : public NicLink {
   // the driver has waited for it.
   uint32_t unknown_peers = 0;
   uint64_t paused_ns = 0;
+  // What the driver has wanted to know.
+  std::vector<Question> questions;
   // What connections of RC speak.
   Transport spoken = Transport::kHostnic;
 

@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include "tests/unit/driver/connected_qp.h"
+
 namespace hostnic::driver {
 namespace {
 
@@ -39,6 +41,46 @@ TEST(WaitClock, AStoppedProcessHasNotWaitedSoLong) {
   clock.due(7, 10 * kSecond, 3 * kSecond);
   EXPECT_FALSE(clock.due(7, 100 * kSecond, 3 * kSecond));
   EXPECT_EQ(clock.waited_ns(), 2 * kSecond);
+}
+
+class Waits : public ConnectedQp {
+ protected:
+  Waits() : ConnectedQp({}) {}
+  // What is asked about requests of which nothing has been heard for a second.
+  std::vector<Question> asked_after_a_second() {
+    EXPECT_TRUE(driver_->try_look_at_waits(now_ns_));
+    now_ns_ += kSecond;
+    EXPECT_TRUE(driver_->try_look_at_waits(now_ns_));
+    return nic_.questions;
+  }
+};
+
+TEST_F(Waits, AWriteWithoutAnAnswerMeetsSilence) {
+  ASSERT_EQ(post_request(SendOp::kWrite, 1, 1), 0);
+  EXPECT_EQ(asked_after_a_second(), std::vector{Question::kSilent});
+}
+
+// Nothing of it is in flight any more but its answers, and a READ needs no receive.
+TEST_F(Waits, AReadWithoutAnswersMeetsSilence) {
+  ASSERT_EQ(post_request(SendOp::kRead, 1, 1), 0);
+  nic_.transmitted(at(1));
+  nic_.acknowledge(at(1), 1024);
+  progress();
+  EXPECT_EQ(asked_after_a_second(), std::vector{Question::kSilent});
+}
+
+TEST_F(Waits, ASendThatIsRefusedWaitsForAReceive) {
+  ASSERT_EQ(post_request(SendOp::kSend, 1, 1), 0);
+  nic_.transmitted(at(1));
+  constexpr uint32_t kRnr = 1, kOneMs = 14;
+  QpStatus& status = nic_.qp_status();
+  status.nak = make_nak(kRnr, kOneMs);
+  status.nak_psn = at(0).value();
+  status.nak_sn = 0;
+  ++status.nak_count;
+  nic_.acknowledge(at(0), 1024);
+  progress();
+  EXPECT_EQ(asked_after_a_second(), std::vector{Question::kNotReady});
 }
 
 }  // namespace
