@@ -8,10 +8,10 @@
 //              received bytes 24 }
 //   NETH     { 9, reserved 7, reason 8, vendor 8, entropy 32, contexts 16 and 16, reserved 8,
 //              PSN 24, CC type 4, CC flags 4, reserved 8, timestamp 16 }
-//   PETH     { 9, reserved 15, vendor 8, probe id 16, reserved 16, contexts 16 and 16, timestamp 32
-//   } ERTH     { 9, reserved 5, operation 2, reserved 8, vendor 8, port status mask 32, reserved
-//   32,
+//   PETH     { 9, reserved 15, vendor 8, probe id 16, reserved 16, contexts 16 and 16,
 //              timestamp 32 }
+//   ERTH     { 9, reserved 5, operation 2, reserved 8, vendor 8, port status mask 32,
+//              reserved 32, timestamp 32 }
 //   EETH     { 9, reserved 3, operation 2, reserved 210, timestamp 16, reserved 48 }
 // Offsets are signed. Reserved bits are sent 0 and ignored. Values wider than their fields are cut
 // to them. Pure, any thread. Of the names that the native transport has, too (NETH), these are

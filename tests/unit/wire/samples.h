@@ -13,6 +13,7 @@
 #include "protocol/wire/icrc.h"
 #include "protocol/wire/mrc/packet.h"
 #include "protocol/wire/packet.h"
+#include "tests/unit/wire/mrc_samples.h"
 
 namespace hostnic::wire::samples {
 
@@ -178,6 +179,12 @@ inline Bytes canonical_headers(std::span<const std::byte> frame, const Packet& p
   keep(kBth + bth_offset::kCongestion, bth_bit::kFecn | bth_bit::kBecn);
   // The tag that BTH carried is as good as one in the port.
   store_be16(bytes.data() + kUdp + udp_offset::kSrcPort, p.src_port);
+  if (dialect_of(p.opcode) == Dialect::kMrc) {
+    const Bytes behind_udp = mrc::samples::canonical_headers(std::span(bytes).subspan(kBth),
+                                                             mrc::headers_at(p.unread_headers));
+    std::copy(behind_udp.begin(), behind_udp.end(), bytes.begin() + kBth);
+    return bytes;
+  }
   const bool native = dialect_of(p.opcode) == Dialect::kHostnic;
   keep(kBth + bth_offset::kAckRequest, native ? 0xfe : bth_bit::kAckRequest);
   if (opcode_info(p.opcode).has_aeth) keep(kExtensions + aeth_offset::kSyndrome, 0x7f);
