@@ -240,8 +240,8 @@ void NicShard::receive_lost(rte_mbuf* packet) {
   spent.add(packet);
 }
 
-// Of a packet whose payload a switch has cut off only its queue pair and PSN are known; it has no
-// ICRC that could be right.
+// A packet whose payload a switch has cut off says only its queue pair and PSN; it has no ICRC that
+// could be right.
 void NicShard::receive_trimmed(rte_mbuf* packet) {
   wire::Packet p;
   const bool is_ours = trimmed_headers(packet, p) && is_own(p.dst_ip);

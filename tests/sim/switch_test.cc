@@ -18,7 +18,7 @@ namespace {
 
 constexpr double kGigabits = 10;
 constexpr uint32_t kMessageBytes = 64 * 1024;
-// Of the rate, what is left for payload: headers take the rest.
+// The part of the rate that is left for payload: headers take the rest.
 constexpr double kGoodput = kGigabits * 0.97;
 
 struct Flow {

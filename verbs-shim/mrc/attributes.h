@@ -23,7 +23,7 @@ uint32_t number_in(const Enum& given) {
 inline constexpr uint32_t kIgnoredOfVerbs = IBV_QP_PORT | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT |
                                             IBV_QP_RNR_RETRY | IBV_QP_MIN_RNR_TIMER |
                                             IBV_QP_MAX_QP_RD_ATOMIC | IBV_QP_MAX_DEST_RD_ATOMIC;
-// Those that would be missed.
+// Attributes of verbs that are refused, because a program would miss them.
 inline constexpr uint32_t kRefusedOfVerbs = IBV_QP_ALT_PATH | IBV_QP_PATH_MIG_STATE;
 
 // One call that changes attributes: those of verbs beside them, and the bits of mrc_qp_attr_mask.

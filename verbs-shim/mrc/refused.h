@@ -13,7 +13,7 @@ namespace hostnic::libmrc {
 // Says why, in printf's formats. Sets errno, and returns it.
 [[gnu::format(printf, 3, 4)]] int refused(const char* call, int error, const char* format, ...);
 
-// The same for a pointer that is no live object of a kind. Returns EINVAL.
+// It says the same way that a pointer is no live object of a kind. Returns EINVAL.
 int no_object(const char* call, Kind kind);
 
 // As calls return that have -1, or a null pointer, for a failure; 0 is none.

@@ -22,9 +22,9 @@ wire::Packet valid_headers(rte_mbuf* packet);
 // The headers of a packet that is held, in the dialect of its queue pair: they were valid when it
 // arrived.
 wire::Packet held_headers(rte_mbuf* packet, wire::Dialect dialect);
-// Of a packet whose payload a switch has cut off (trimmed_flag()): addresses, source port, traffic
-// class, opcode, destination QP and PSN; nothing else is there. Returns false if they are not what
-// a packet of ours has.
+// The headers that are left of a packet whose payload a switch has cut off (trimmed_flag()):
+// addresses, source port, traffic class, opcode, destination QP and PSN; nothing else is there.
+// Returns false if they are not what a packet of ours has.
 bool trimmed_headers(rte_mbuf* packet, wire::Packet& headers);
 // The payload of a received packet: contiguous, behind the headers or external.
 inline std::span<const std::byte> payload_of(rte_mbuf* packet, const wire::Packet& headers) {

@@ -16,7 +16,7 @@ namespace {
 
 using Programs = std::vector<LabProgram>;
 
-// Of a program that came to its connect() at once.
+// The processor time of a program that came to its connect() at once.
 constexpr uint64_t kOwnCpuMs = 10;
 
 uint32_t pauses(ConnectPatience& patience, const Programs& others,
