@@ -169,8 +169,8 @@ bool MappingWatch::watch(uint64_t start, uint64_t end) {
   request.mode = UFFDIO_REGISTER_MODE_WP;
   if (ioctl(fd_, UFFDIO_REGISTER, &request) != 0) return false;
   forget(start, end);
+  // Areas that meet stay apart here: the watch of one may end while the other one is needed.
   ranges_.insert(start, {end});
-  ranges_.join(start, end);
   return true;
 }
 

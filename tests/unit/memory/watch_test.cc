@@ -14,6 +14,14 @@ namespace {
 
 using memory::raw_munmap;
 
+UniqueFd unlinked_file(uint64_t length_bytes) {
+  char path[] = "/tmp/hostnic-watch-XXXXXX";
+  UniqueFd file(mkstemp(path));
+  unlink(path);
+  EXPECT_EQ(ftruncate(file.get(), static_cast<off_t>(length_bytes)), 0);
+  return file;
+}
+
 TEST_F(MemoryWatch, RawUnmapIsTold) {
   needs_watch();
   Buffer buffer(kMiB);
@@ -74,11 +82,7 @@ TEST_F(MemoryWatch, WhatStaysMappedIsOfTheSameArea) {
 // Private memory of a file is watched as well, where the kernel can (Linux 6.7).
 TEST_F(MemoryWatch, RawUnmapOfAPrivateFileIsTold) {
   needs_watch();
-  char path[] = "/tmp/hostnic-watch-XXXXXX";
-  const UniqueFd file(mkstemp(path));
-  ASSERT_GE(file.get(), 0);
-  unlink(path);
-  ASSERT_EQ(ftruncate(file.get(), 4 * kPage), 0);
+  const UniqueFd file = unlinked_file(4 * kPage);
   Buffer buffer(4 * kPage, MAP_PRIVATE, file.get());
   Nic::Mr mr;
   ASSERT_TRUE(nic.add(buffer.va(), 4 * kPage, mr)) << nic.error;
@@ -322,6 +326,27 @@ TEST_F(MemoryWatch, UnregisteredMemoryIsWatchedNoMore) {
   ASSERT_EQ(0, raw_munmap(buffer.data(), kMiB));
   wait_for_revoker();
   EXPECT_EQ(before, device.revocations(buffer.va(), kMiB));
+}
+
+// The kernel moves one area, and watched memory is one of its own.
+TEST_F(MemoryWatch, MemoryBesideWhatIsRegisteredIsWatchedNoMore) {
+  needs_watch();
+  const UniqueFd file = unlinked_file(kPage);
+  if (!registrar().watches_any_memory()) GTEST_SKIP() << "the kernel can't watch a private file";
+  Buffer buffer(4 * kPage);
+  ASSERT_NE(MAP_FAILED, memory::raw_mmap(buffer.data() + 3 * kPage, kPage, PROT_READ | PROT_WRITE,
+                                         MAP_PRIVATE | MAP_FIXED, file.get(), 0));
+  ASSERT_EQ(0, raw_munmap(buffer.data(), kPage));
+  Nic::Mr mr, beside;
+  ASSERT_TRUE(nic.add(buffer.va() + kPage + kSkew, 1000, mr)) << nic.error;
+  ASSERT_TRUE(nic.add(buffer.va() + 3 * kPage + kSkew, 1000, beside)) << nic.error;
+  nic.remove(mr);
+  ASSERT_NE(MAP_FAILED, map_fixed(buffer.va(), kPage));
+  Buffer target(3 * kPage);
+  EXPECT_EQ(target.data(), memory::raw_mremap(buffer.data(), 3 * kPage, 3 * kPage,
+                                              MREMAP_MAYMOVE | MREMAP_FIXED, target.data()))
+      << std::strerror(errno);
+  nic.remove(beside);
 }
 
 // Each range costs two areas, so a thousand must not be watched one by one.
