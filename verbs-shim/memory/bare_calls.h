@@ -21,8 +21,9 @@ class BareCalls {
 
   // Does what a call that waits in the kernel has to find done.
   void settle(const BlockedCall& call, EventReader reader);
-  // Makes what is discarded zeros. `mirror` is the thread's descriptor of it.
-  void before_discard(uint64_t start, uint64_t end, int mirror);
+  // Makes what is discarded zeros. `mirror` is the thread's descriptor of it. Returns whether the
+  // kernel goes on behind it.
+  bool before_discard(const Discard& discard, int mirror);
   // Keeps pages of the mirror from growing in place where memory behind them goes away.
   void guard_gap(uint64_t start, const EventReader& reader);
   // The same where they have come before memory that went away earlier: [start, end) has been
@@ -31,6 +32,7 @@ class BareCalls {
   Guards& guards() { return guards_; }
 
  private:
+  void settle_discard(const BlockedCall& call, const EventReader& reader);
   void discard_in_mirror(uint64_t start, uint64_t end, int mirror);
   void lose_in_time(uint64_t start, uint64_t end, const EventReader& reader);
   void settle_move(const MoveCall& move, const EventReader& reader);

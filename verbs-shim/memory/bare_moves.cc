@@ -54,9 +54,8 @@ void BareCalls::settle(const BlockedCall& call, EventReader reader) {
     reader.mirror = state_.mirror_fd;  // which may be another hostnicd's by now
   uint64_t start = 0, end = 0;
   MoveCall move;
-  if (is_discard(call, start, end)) {
-    if (reader.is_late_fill) state_.late.drop(start, end);
-    before_discard(start, end, reader.mirror);
+  if (Discard discard; find_discard(call, 0, discard)) {
+    settle_discard(call, reader);
   } else if (is_unmap(call, start, end)) {
     lose_in_time(start, end, reader);
     guard_gap(start, reader);

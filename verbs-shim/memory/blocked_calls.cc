@@ -3,6 +3,8 @@
 
 #include <poll.h>
 #include <sys/mman.h>
+#include <sys/uio.h>
+#include <unistd.h>
 
 #include <mutex>
 #include <new>
@@ -11,9 +13,6 @@
 #include "verbs-shim/memory/numbered_entries.h"
 #include "verbs-shim/memory/raw_memory.h"
 
-#ifndef MADV_DONTNEED_LOCKED
-#define MADV_DONTNEED_LOCKED 24
-#endif
 #ifndef MREMAP_DONTUNMAP
 #define MREMAP_DONTUNMAP 4
 #endif
@@ -45,6 +44,15 @@ bool whole_pages(uint64_t at, uint64_t bytes, uint64_t& end) {
   return at % kPageBytes == 0 && end > at;
 }
 
+// Reads a range of a process_madvise(). The list may be anywhere, and go while it is read. The
+// kernel takes advice of this kind for the caller's own memory only.
+bool read_range(const BlockedCall& call, size_t index, iovec& range) {
+  if (index >= call.arguments[2]) return false;
+  iovec to{&range, sizeof(range)};
+  iovec from{pointer(call.arguments[1] + index * sizeof(range)), sizeof(range)};
+  return syscall(SYS_process_vm_readv, getpid(), &to, 1, &from, 1, 0) == sizeof(range);
+}
+
 }  // namespace
 
 // "NUMBER 0xARGUMENT ... 0xSTACK 0xPLACE", or "running", or "-1 ..." outside of a call.
@@ -60,12 +68,16 @@ bool parse_blocked_call(const char* line, const char* end, BlockedCall& call) {
   return true;
 }
 
-bool is_discard(const BlockedCall& call, uint64_t& start, uint64_t& end) {
-  const auto advice = static_cast<int>(call.arguments[2]);
-  start = call.arguments[0];
-  return call.number == SYS_madvise &&
-         (advice == MADV_DONTNEED || advice == MADV_DONTNEED_LOCKED) &&
-         whole_pages(start, call.arguments[1], end);
+bool find_discard(const BlockedCall& call, size_t index, Discard& discard) {
+  const bool is_list = call.number == SYS_process_madvise;
+  const auto advice = static_cast<int>(call.arguments[is_list ? 3 : 2]);
+  discard.of_locked = advice == MADV_DONTNEED_LOCKED;
+  if (advice != MADV_DONTNEED && !discard.of_locked) return false;
+  iovec range{pointer(call.arguments[0]), call.arguments[1]};
+  const bool found =
+      is_list ? read_range(call, index, range) : call.number == SYS_madvise && index == 0;
+  discard.start = address(range.iov_base);
+  return found && whole_pages(discard.start, range.iov_len, discard.end);
 }
 
 bool is_move(const BlockedCall& call, MoveCall& move) {
@@ -92,7 +104,7 @@ void for_each_blocked_call(SettleCall* settle, const EventReader& reader) {
     if (thread == self) return true;
     BlockedCall call;
     if (!read_call(thread, call)) return true;
-    if (uint64_t start = 0, end = 0; !is_discard(call, start, end)) {
+    if (Discard discard; !find_discard(call, 0, discard)) {
       settle(call, reader);
       return true;
     }

@@ -4,10 +4,15 @@
 // the thread that reads it looks here before, and settles the call.
 #pragma once
 
+#include <sys/mman.h>
 #include <sys/types.h>
 
 #include <cstddef>
 #include <cstdint>
+
+#ifndef MADV_DONTNEED_LOCKED  // Linux 5.18
+#define MADV_DONTNEED_LOCKED 24
+#endif
 
 namespace hostnic::memory {
 
@@ -50,9 +55,15 @@ void forget_readers();
 // the line ends before the call's last argument.
 bool parse_blocked_call(const char* line, const char* end, BlockedCall& call);
 
-// Whether a call discards memory (MADV_DONTNEED), and the whole pages that it discards: perhaps
-// only the first of them.
-bool is_discard(const BlockedCall& call, uint64_t& start, uint64_t& end);
+// Whole pages that a call discards (MADV_DONTNEED): perhaps only the first of them.
+struct Discard {
+  uint64_t start = 0, end = 0;
+  bool of_locked = false;  // MADV_DONTNEED_LOCKED: locked pages as well
+};
+// Finds the `index`th range that a call discards: madvise() has one, process_madvise() (Linux 6.13)
+// several. Returns false if it has none or the kernel can't take it, which stops there. It reads
+// the call's list of ranges from this process's memory.
+bool find_discard(const BlockedCall& call, size_t index, Discard& discard);
 
 // An mremap: [from, from + old_bytes) becomes new_bytes, whole pages.
 struct MoveCall {

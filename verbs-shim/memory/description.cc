@@ -123,7 +123,12 @@ Failure Description::describe_part(const Request& request, const Area& area, Pag
       whole_pages)
     return failure(EOPNOTSUPP, "HOSTNIC_MEMORY=window, but it can't migrate: %s",
                    state_.reason[0] != '\0' ? state_.reason : "it is registered in place already");
-  if (area.shared && !state_.is_of_mirror(area)) pins_.keep(area, start, end, described);
+  if (area.shared && !state_.is_of_mirror(area)) {
+    // The kernel lets nobody pin it for an adapter either: memfd_secret, registers of devices.
+    if (std::byte byte{}; pread(state_.mem_fd, &byte, 1, static_cast<off_t>(first)) < 0)
+      return failure(EFAULT, "the kernel lets no other process reach it: %s", std::strerror(errno));
+    pins_.keep(area, start, end, described);
+  }
   append(described.regions, region);
   return {};
 }

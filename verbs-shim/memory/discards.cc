@@ -10,19 +10,32 @@
 
 namespace hostnic::memory {
 
+void BareCalls::settle_discard(const BlockedCall& call, const EventReader& reader) {
+  Discard discard;
+  for (size_t index = 0; find_discard(call, index, discard); index++) {
+    if (reader.is_late_fill) state_.late.drop(discard.start, discard.end);
+    if (!before_discard(discard, reader.mirror)) return;
+  }
+}
+
 // Called by the threads that read events. They wait for nobody who may wait for them: the lock is
 // taken only if it is free. `mirror` is the thread's descriptor of it.
-void BareCalls::before_discard(uint64_t start, uint64_t end, int mirror) {
+bool BareCalls::before_discard(const Discard& discard, int mirror) {
   TextRoom room;
-  end = first_locked(start, end, room);  // the kernel stops there
+  // The kernel stops at locked memory; of several ranges it stops behind one that has holes.
+  const uint64_t end =
+      discard.of_locked ? discard.end : first_locked(discard.start, discard.end, room);
   Area area;
-  for (uint64_t at = start; at < end && next_area(at, area, room) && area.start < end;
-       at = area.end) {
+  uint64_t at = discard.start;
+  bool has_holes = false;
+  for (; at < end && next_area(at, area, room) && area.start < end; at = area.end) {
+    has_holes |= area.start > at;
     if (!state_.is_of_mirror(area)) continue;
     const uint64_t from = std::max(at, area.start), to = std::min(end, area.end);
     const uint64_t offset = area.offset + (from - area.start);
     discard_in_mirror(offset, offset + (to - from), mirror);
   }
+  return at >= discard.end && !has_holes;
 }
 
 // Pages that a key leads to stay where they are, and become zeros: hostnicd's mapping of another

@@ -21,12 +21,19 @@ bool Guards::map(uint64_t start) {
   return true;
 }
 
+// Whether the heap ends there. Nobody moves a part of the heap, and a guard would keep it from
+// growing: the C library asks nobody.
+bool Guards::is_break(uint64_t start) {
+  return start == page_up(static_cast<uint64_t>(syscall(SYS_brk, 0)));
+}
+
 bool Guards::is_place(uint64_t at) const {
   return std::ranges::any_of(
       places_, [at](const auto& place) { return place.load(std::memory_order_acquire) == at; });
 }
 
 void Guards::put(uint64_t start) {
+  if (is_break(start)) return;
   forget(start, start + kPageBytes);  // the program may have unmapped an older one
   for (std::atomic<uint64_t>& place : places_) {
     uint64_t free = 0;

@@ -22,7 +22,8 @@ class Guards {
   // Whether this process has ever put any. Works before constructors.
   static bool any() { return put_any_.load(std::memory_order_relaxed); }
 
-  // Puts one at `start`, if nothing is mapped there and there are not too many already.
+  // Puts one at `start`, if nothing is mapped there, there are not too many already, and it is not
+  // the end of the heap.
   void put(uint64_t start);
   // Unmaps those in [start, end), if nothing else is mapped there. Returns whether there were any
   // and they are gone: then put_again() or forget() has to follow.
@@ -41,6 +42,7 @@ class Guards {
  private:
   static constexpr size_t kMost = 1024;
   bool is_place(uint64_t at) const;
+  static bool is_break(uint64_t start);
   static bool map(uint64_t start);
 
   static inline constinit std::atomic<bool> put_any_{false};

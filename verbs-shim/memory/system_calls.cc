@@ -153,7 +153,11 @@ int SystemCalls::madvise_part(uint64_t start, uint64_t end, int advice, bool in_
     case MADV_DODUMP:
       give(start + stash_delta, advice);
       return give(start, advice);
-    case MADV_GUARD_INSTALL:  // private pages would be gone
+    case MADV_GUARD_INSTALL:  // private pages would be gone, and those that lie aside, too
+      if (const int error = state_.late.fill(start, end); error != 0) {
+        errno = error;
+        return -1;
+      }
       return give(start, advice) == 0 && Migrator::clear(state_.mirror_fd, start, end) ? 0 : -1;
     case MADV_REMOVE:  // the advice is for shared memory only
       errno = EINVAL;
@@ -191,16 +195,17 @@ bool SystemCalls::is_growth(uint64_t start, uint64_t end, int advice) try {
 int SystemCalls::madvise(void* at, size_t length_bytes, int advice) {
   const CancellationOff cancellation_off;
   const uint64_t start = address(at), end = start + page_up(length_bytes);
-  if (advice == MADV_DONTNEED && start % kPageBytes == 0 && !state_.mirror_watch.reports() &&
+  const bool of_locked = advice == MADV_DONTNEED_LOCKED;
+  const bool is_discard = advice == MADV_DONTNEED || of_locked;
+  if (is_discard && start % kPageBytes == 0 && !state_.mirror_watch.reports() &&
       in_mirror(start, end))
-    bare_calls_.before_discard(start, end, state_.mirror_fd);
+    bare_calls_.before_discard({start, end, of_locked}, state_.mirror_fd);
   if ((advice == MADV_WIPEONFORK || advice == MADV_DONTFORK) && state_.has_migrated.load()) {
     const Critical critical(state_);
     large_moves_.bring_home(start, end);
     release_.bring_growth_in(start, end);
   }
-  if (advice == MADV_DONTNEED || start % kPageBytes != 0 || end <= start ||
-      !in_mirror(start, end)) {
+  if (is_discard || start % kPageBytes != 0 || end <= start || !in_mirror(start, end)) {
     const int result = libc_madvise(at, length_bytes, advice);
     if (result == 0 || errno != EINVAL || !state_.has_migrated.load()) return result;
     const Critical critical(state_);

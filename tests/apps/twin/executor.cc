@@ -78,6 +78,9 @@ void Executor::run(const Operation& operation, size_t index) {
     case Kind::kDontNeed:
       dont_need();
       break;
+    case Kind::kMakeGuards:
+      make_guards();
+      break;
     case Kind::kFreePages:
       advise(MADV_FREE);
       break;

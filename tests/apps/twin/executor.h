@@ -147,6 +147,7 @@ class Executor {
   // ---- advice, locks (run_advice.cc)
   void advise(int advice);
   void dont_need();
+  void make_guards();
   void remove_pages();
   void huge_page();
   void dont_fork();

@@ -20,6 +20,7 @@ constexpr KindInfo kInfos[] = {
     {Kind::kShrink, "shrink", 6, false, true},
     {Kind::kProtect, "protect", 16, false, true},
     {Kind::kDontNeed, "dontneed", 16, false, true},
+    {Kind::kMakeGuards, "make-guards", 4, false, true},
     {Kind::kFreePages, "free-pages", 4, false, true},
     {Kind::kRemove, "remove", 5, false, true},
     {Kind::kCold, "cold", 3, false, true},

@@ -27,6 +27,7 @@ enum class Kind : uint8_t {
   kProtect,
   // advice
   kDontNeed,
+  kMakeGuards,
   kFreePages,
   kRemove,
   kCold,

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Advice and locks.
+#include <sys/uio.h>
+
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
@@ -10,9 +12,54 @@
 namespace hostnic::twin {
 namespace {
 
-constexpr int kCollapse = 25;  // MADV_COLLAPSE, of newer headers
+// Of newer headers.
+constexpr int kDontNeedLocked = 24;
+constexpr int kCollapse = 25;
+constexpr int kGuardInstall = 102, kGuardRemove = 103;
 constexpr uint64_t kOtherLockedBytes = 400 << 20;
 constexpr size_t kFewLockedPages = 256;  // of the 8 MiB that an ordinary user may lock
+
+// Whether this kernel discards the caller's own memory by process_madvise (Linux 6.13).
+bool takes_lists() {
+  static const bool takes = [] {
+    const int self = static_cast<int>(syscall(SYS_pidfd_open, getpid(), 0));
+    const long result = syscall(SYS_process_madvise, self, nullptr, 0, MADV_DONTNEED, 0);
+    close(self);
+    return result == 0;
+  }();
+  return takes;
+}
+
+// Whether this kernel makes guards of pages (Linux 6.13).
+bool makes_guards() {
+  static const bool makes = [] {
+    void* const page =
+        mmap(nullptr, kPage, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    const bool made = madvise(page, kPage, kGuardInstall) == 0;
+    munmap(page, kPage);
+    return made;
+  }();
+  return makes;
+}
+
+// Discards by process_madvise: some pages one by one, and the rest.
+bool discard_by_list(uint64_t address, size_t length) {
+  constexpr size_t kSingly = 3;
+  iovec list[kSingly + 1];
+  size_t count = 0;
+  for (size_t at = 0; at < length; count++) {
+    const size_t bytes = count < kSingly ? kPage : length - at;
+    list[count] = {as_pointer(address + at), bytes};
+    at += bytes;
+  }
+  const int self = static_cast<int>(syscall(SYS_pidfd_open, getpid(), 0));
+  const long result = syscall(SYS_process_madvise, self, list, count, MADV_DONTNEED, 0);
+  if (result >= 0) errno = EINVAL;  // the bytes before what failed are told instead of the error
+  const int error = errno;
+  close(self);
+  errno = error;
+  return result == static_cast<long>(length);
+}
 
 }  // namespace
 
@@ -43,12 +90,38 @@ void Executor::advise(int advice) {
 void Executor::dont_need() {
   const auto range = pick_pages([](const Page& page) { return !page.huge && !is_busy(page); });
   if (!range) return skip();
-  say(" {:#x} ({:+}) {} pages", range->address, shown(range->first()), range->pages());
-  const std::optional<size_t> locked = locked_at(*range);
-  const int result = timed(
-      [&] { return call_madvise(operation_.raw, range->address, range->length, MADV_DONTNEED); });
-  expect(result == 0, locked ? EINVAL : 0, "madvise(MADV_DONTNEED)");
+  const bool by_list = random(4) % 8 == 0 && takes_lists();
+  const bool of_locked = random(4) % 8 == 1;
+  say(" {:#x} ({:+}) {} pages{}", range->address, shown(range->first()), range->pages(),
+      by_list     ? " by a list"
+      : of_locked ? " locked or not"
+                  : "");
+  const std::optional<size_t> locked = of_locked ? std::nullopt : locked_at(*range);
+  const int advice = of_locked ? kDontNeedLocked : MADV_DONTNEED;
+  const bool discarded = timed([&] {
+    return by_list ? discard_by_list(range->address, range->length)
+                   : call_madvise(operation_.raw, range->address, range->length, advice) == 0;
+  });
+  expect(discarded, locked ? EINVAL : 0, "madvise(MADV_DONTNEED)");
   for (size_t i = 0; i < locked.value_or(range->pages()); ++i)
+    model.discard(model.pages.at(range->first() + i), range->first() + i);
+  check_range(range->address, range->length);
+}
+
+// Pages that were guards are zeros. By a bare call guards keep the contents of what has migrated.
+void Executor::make_guards() {
+  const auto range = pick_pages([](const Page& page) {
+    return is_plain(page) && page.object == nullptr && !page.locked && !is_busy(page);
+  });
+  if (!range || !makes_guards()) return skip();
+  say(" {:#x} ({:+}) {} pages", range->address, shown(range->first()), range->pages());
+  const int made =
+      timed([&] { return madvise(as_pointer(range->address), range->length, kGuardInstall); });
+  expect(made == 0, 0, "madvise(MADV_GUARD_INSTALL)");
+  const int unmade =
+      timed([&] { return madvise(as_pointer(range->address), range->length, kGuardRemove); });
+  expect(unmade == 0, 0, "madvise(MADV_GUARD_REMOVE)");
+  for (size_t i = 0; i < range->pages(); ++i)
     model.discard(model.pages.at(range->first() + i), range->first() + i);
   check_range(range->address, range->length);
 }

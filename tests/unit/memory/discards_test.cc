@@ -9,12 +9,14 @@
 #include <sys/ioctl.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
+#include <sys/uio.h>
 
 #include <atomic>
 #include <chrono>
 #include <cstddef>
 #include <cstring>
 #include <iterator>
+#include <string>
 #include <string_view>
 #include <thread>
 
@@ -31,23 +33,45 @@
 namespace hostnic::memory_testing {
 namespace {
 
-bool parse(std::string_view line, uint64_t& start, uint64_t& end) {
+bool parse(std::string_view line, memory::Discard& discard) {
   memory::BlockedCall call;
   return memory::parse_blocked_call(line.data(), line.data() + line.size(), call) &&
-         memory::is_discard(call, start, end);
+         memory::find_discard(call, 0, discard);
 }
 
 TEST(BlockedCalls, DiscardsAreToldFromOtherCalls) {
-  uint64_t start = 0, end = 0;
-  EXPECT_TRUE(parse("28 0x7000 0x1801 0x4 0x0 0x0 0x0 0x7ffc 0x7f00\n", start, end));
-  EXPECT_EQ(start, 0x7000u);
-  EXPECT_EQ(end, 0x9000u);
+  memory::Discard discard;
+  EXPECT_TRUE(parse("28 0x7000 0x1801 0x4 0x0 0x0 0x0 0x7ffc 0x7f00\n", discard));
+  EXPECT_EQ(discard.start, 0x7000u);
+  EXPECT_EQ(discard.end, 0x9000u);
+  EXPECT_FALSE(discard.of_locked);
+  EXPECT_TRUE(parse("28 0x7000 0x1801 0x18 0x0 0x0 0x0 0x7ffc 0x7f00\n", discard));
+  EXPECT_TRUE(discard.of_locked);
   for (const char* other :
        {"running\n", "-1 0x7ffc 0x7f00\n", "28 0x7000 0x1000 0x8 0x0 0x0 0x0 0x0 0x0\n",
         "25 0x7000 0x1000 0x4 0x0 0x0 0x0 0x0 0x0\n", "28 0x7001 0x1000 0x4 0x0 0x0 0x0 0x0 0x0\n",
         "28 0x7000 0x0 0x4 0x0 0x0 0x0 0x0 0x0\n", "28 0xfffffffffffff000 0x2000 0x4 0x0\n",
         "28 0x7000", ""})
-    EXPECT_FALSE(parse(other, start, end)) << other;
+    EXPECT_FALSE(parse(other, discard)) << other;
+}
+
+TEST(BlockedCalls, DiscardsOfListsAreFound) {
+  const iovec list[] = {{reinterpret_cast<void*>(0x7000), 0x1000},
+                        {reinterpret_cast<void*>(0x9000), 0x1801},
+                        {reinterpret_cast<void*>(0xb001), 0x1000}};
+  memory::BlockedCall call{SYS_process_madvise,
+                           {7, reinterpret_cast<uint64_t>(list), 3, MADV_DONTNEED, 0, 0}};
+  memory::Discard discard;
+  ASSERT_TRUE(memory::find_discard(call, 1, discard));
+  EXPECT_EQ(discard.start, 0x9000u);
+  EXPECT_EQ(discard.end, 0xb000u);
+  EXPECT_FALSE(memory::find_discard(call, 2, discard)) << "not of whole pages";
+  EXPECT_FALSE(memory::find_discard(call, 3, discard)) << "behind the list";
+  call.arguments[1] = 0x10;
+  EXPECT_FALSE(memory::find_discard(call, 0, discard)) << "a list that is not mapped";
+  call.arguments[1] = reinterpret_cast<uint64_t>(list);
+  call.arguments[3] = MADV_COLD;
+  EXPECT_FALSE(memory::find_discard(call, 0, discard));
 }
 
 // A thread that discards a page of which a userfaultfd reports.
@@ -76,8 +100,8 @@ class ReportedDiscard {
   bool works() const { return thread_.joinable(); }
   int fd() const { return fd_; }
   static bool is(const memory::BlockedCall& call) {
-    uint64_t start = 0, end = 0;
-    return memory::is_discard(call, start, end);
+    memory::Discard discard;
+    return memory::find_discard(call, 0, discard);
   }
 
   static inline std::atomic<bool> returned{false}, settled{false};
@@ -160,9 +184,9 @@ TEST(BlockedCalls, ADiscardThatWaitsForNoEventIsNotSettled) {
 class TwoDiscards {
  public:
   static void look(const memory::BlockedCall& call, const memory::EventReader&) {
-    uint64_t start = 0, end = 0;
-    if (memory::is_discard(call, start, end)) {
-      (start == pages->va() ? first_was_seen : second_was_seen) = true;
+    memory::Discard discard;
+    if (memory::find_discard(call, 0, discard)) {
+      (discard.start == pages->va() ? first_was_seen : second_was_seen) = true;
       return;
     }
     // The thread that always waits is seen behind the first discard in the look at that; its second
@@ -267,6 +291,49 @@ TEST_P(MemoryDiscards, TheKernelStopsAtLockedPages) {
   nic.remove(mr);
 }
 
+TEST_P(MemoryDiscards, LockedPagesAreZerosWhereThatIsAsked) {
+  if (!migrates()) GTEST_SKIP() << registrar().status();
+  constexpr size_t kLength = 32 * kPage;
+  Buffer buffer(kLength);
+  buffer.fill(3);
+  Nic::Mr mr;
+  ASSERT_TRUE(nic.add(buffer.va(), kLength, mr)) << nic.error;
+  if (syscall(SYS_mlock2, buffer.data(), kLength, MLOCK_ONFAULT) != 0)
+    GTEST_SKIP() << std::strerror(errno);
+  EXPECT_EQ(GetParam()(buffer.data() + kPage, kPage, MADV_DONTNEED_LOCKED), 0)
+      << std::strerror(errno);
+  EXPECT_EQ(changed(buffer, 0, kPage), 0u);
+  EXPECT_EQ(not_zero(buffer, kPage, 2 * kPage), 0u);
+  EXPECT_EQ(changed(buffer, 2 * kPage, kLength), 0u);
+  syscall(SYS_munlock, buffer.data(), kLength);
+  nic.remove(mr);
+}
+
+// The kernel goes from range to range, and stops where it meets locked memory.
+TEST_F(MemoryTest, ListsAreDiscardedAsFarAsTheKernelDoes) {
+  if (!migrates()) GTEST_SKIP() << registrar().status();
+  constexpr size_t kLength = 32 * kPage;
+  Buffer first(kLength), second(kLength), third(kLength);
+  Nic::Mr mrs[3];
+  for (int i = 0; Buffer * each : {&first, &second, &third}) {
+    each->fill(3);
+    ASSERT_TRUE(nic.add(each->va(), kLength, mrs[i++])) << nic.error;
+  }
+  const UniqueFd self(static_cast<int>(syscall(SYS_pidfd_open, getpid(), 0)));
+  if (syscall(SYS_mlock, second.data() + 2 * kPage, kPage) != 0)
+    GTEST_SKIP() << std::strerror(errno);
+  const iovec list[] = {{first.data(), kPage}, {second.data(), 4 * kPage}, {third.data(), kPage}};
+  if (syscall(SYS_process_madvise, self.get(), list, 3, MADV_DONTNEED, 0) < 0)
+    GTEST_SKIP() << std::strerror(errno);
+  EXPECT_EQ(first.data()[0], std::byte{0});
+  EXPECT_EQ(first.data()[kPage], Buffer::pattern(3, kPage));
+  EXPECT_EQ(second.data()[kPage], std::byte{0});
+  EXPECT_EQ(second.data()[3 * kPage], Buffer::pattern(3, 3 * kPage)) << "behind what is locked";
+  EXPECT_EQ(third.data()[0], Buffer::pattern(3, 0)) << "behind what has failed";
+  syscall(SYS_munlock, second.data() + 2 * kPage, kPage);
+  for (const Nic::Mr& mr : mrs) nic.remove(mr);
+}
+
 // What is not locked is not locked by its migration, and can be discarded.
 TEST_P(MemoryDiscards, MigratedPagesAreNotLocked) {
   if (!migrates()) GTEST_SKIP() << registrar().status();
@@ -287,8 +354,22 @@ TEST_P(MemoryDiscards, MigratedPagesAreNotLocked) {
   nic.remove(mr);
 }
 
-INSTANTIATE_TEST_SUITE_P(By, MemoryDiscards, ::testing::Values(&madvise, &memory::raw_madvise),
-                         [](const auto& by) { return by.index == 0 ? "libc" : "system_call"; });
+// Linux 6.13; before, what another call does is as good.
+int advise_by_process(void* at, size_t length, int advice) {
+  const UniqueFd self(static_cast<int>(syscall(SYS_pidfd_open, getpid(), 0)));
+  const iovec range{at, length};
+  const long done = syscall(SYS_process_madvise, self.get(), &range, 1, advice, 0);
+  if (done < 0 && errno == EPERM) return memory::raw_madvise(at, length, advice);
+  return done == static_cast<long>(length) ? 0 : -1;
+}
+
+std::string way_of(const ::testing::TestParamInfo<Madvise>& info) {
+  return info.index == 0 ? "libc" : info.index == 1 ? "system_call" : "process";
+}
+
+INSTANTIATE_TEST_SUITE_P(By, MemoryDiscards,
+                         ::testing::Values(&madvise, &memory::raw_madvise, &advise_by_process),
+                         way_of);
 
 }  // namespace
 }  // namespace hostnic::memory_testing

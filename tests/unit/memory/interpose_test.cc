@@ -230,6 +230,24 @@ TEST_F(MemoryInterpose, GuardedMemoryIsEmptyAfterwards) {
   nic.remove(mr);
 }
 
+// The C library lets its heap grow without asking anybody.
+TEST_F(MemoryInterpose, AHeapGrowsAgainWhereItWasRegistered) {
+  if (!migrates()) GTEST_SKIP() << registrar().status();
+  in_child([&] {
+    shared_mirror();
+    Nic child_nic(registrar().mirror_fd());
+    auto* const heap = static_cast<std::byte*>(sbrk(16 * kPage));
+    ASSERT_NE(reinterpret_cast<void*>(-1), heap);
+    const uint64_t start = memory::page_up(reinterpret_cast<uint64_t>(heap));
+    Nic::Mr mr;
+    ASSERT_TRUE(child_nic.add(start, 12 * kPage, mr)) << child_nic.error;
+    ASSERT_EQ(0, brk(reinterpret_cast<void*>(start + 6 * kPage)));
+    EXPECT_EQ(reinterpret_cast<void*>(start + 6 * kPage), sbrk(4 * kPage)) << std::strerror(errno);
+    EXPECT_EQ(std::byte{0}, *reinterpret_cast<std::byte*>(start + 6 * kPage));
+    child_nic.remove(mr);
+  });
+}
+
 // What a bare mremap has grown in place is in the mirror, of which the program knows nothing.
 TEST_F(MemoryInterpose, GrowthTakesAdviceAboutPrivateMemory) {
   if (!migrates()) GTEST_SKIP() << registrar().status();

@@ -391,6 +391,21 @@ TEST(LateRegistration, DiscardedByABareCall) {
   });
 }
 
+// Guard pages (Linux 6.13) take the contents of what they guard, and of what lies aside.
+TEST(LateRegistration, MadeToGuards) {
+  late_child(Copies::kWanted, [](LateNic& nic, auto&, Buffer& buffer) {
+    constexpr int kInstall = 102, kRemove = 103;
+    LateNic::Mr mr;
+    ASSERT_TRUE(nic.add(buffer.va(), kLarge, mr));
+    constexpr size_t kFrom = 20 * kMiB + kPage, kTo = 22 * kMiB + 3 * kPage;
+    if (madvise(buffer.data() + kFrom, kTo - kFrom, kInstall) != 0) return;
+    ASSERT_EQ(madvise(buffer.data() + kFrom, kTo - kFrom, kRemove), 0);
+    EXPECT_EQ(0u, not_zero(buffer.data() + kFrom, kTo - kFrom));
+    EXPECT_EQ(Buffer::pattern(1, kFrom - 1), buffer.data()[kFrom - 1]);
+    EXPECT_TRUE(is_right(buffer, 1, kTo));
+  });
+}
+
 TEST(LateRegistration, MovedByBareCalls) {
   late_child(Copies::kWanted, [](LateNic& nic, auto&, Buffer& buffer) {
     LateNic::Mr mr;
