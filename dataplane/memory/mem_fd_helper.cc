@@ -137,10 +137,10 @@ void MemFdHelper::State::serve() {
 void MemFdHelper::State::transfer(RequestSlot& slot) const {
   MemoryGate* const gate = slot.target.gate;
   if (gate != nullptr) {
-    slot.put_off = !gate->enter();
+    slot.put_off = !gate->enter(MemoryGate::kHelper);
     if (!slot.put_off && slot.changes != changes.load(std::memory_order_acquire)) {
       slot.put_off = true;
-      gate->wanted.store(1, std::memory_order_release);
+      gate->wanted.store(MemoryGate::kHelper, std::memory_order_release);
     }
   }
   const std::span<std::byte> bytes(slot.bytes.data(), std::min(slot.length_bytes, kMaxBytes));

@@ -90,16 +90,21 @@ enum RingId : uint32_t {
 struct MemoryGate {
   alignas(64) std::atomic<uint32_t> closed;       // written by the driver
   alignas(64) std::atomic<uint32_t> in_transfer;  // written by the NIC
-  // 1: a transfer was put off, and none has been made since. Written by the NIC, for a driver that
-  // closes the gate again and again: it lets the NIC through in between.
+  // Not kNobody: a transfer was put off, and none has been made since. Written by the NIC, for a
+  // driver that closes the gate again and again: it lets the NIC through in between.
   std::atomic<uint32_t> wanted;
+  enum By : uint32_t {
+    kNobody,
+    kLcore,   // comes again with the NIC's next turn
+    kHelper,  // a thread that makes transfers that may block: needs turns of both
+  };
 
   // The NIC's: begins a transfer, which leave() ends. Returns whether it may be made.
-  bool enter() {
+  bool enter(By by) {
     in_transfer.fetch_add(1, std::memory_order_seq_cst);
     // Sequentially consistent as the addition is: it must not be made before that can be seen.
     const bool open = closed.load(std::memory_order_seq_cst) == 0;
-    const uint32_t wants = open ? 0 : 1;
+    const uint32_t wants = open ? kNobody : by;
     if (wanted.load(std::memory_order_relaxed) != wants)
       wanted.store(wants, std::memory_order_release);
     return open;

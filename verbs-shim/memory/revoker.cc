@@ -22,8 +22,8 @@ constexpr uint64_t kLongestTransferNs = 1'000'000'000;
 constexpr unsigned kSpins = 1000;
 // A program that changes its mappings all the time closes the gates again and again. After so long
 // the NICs that want to get through are let through first, for which a change waits at most so
-// long.
-constexpr uint64_t kClosedNs = 2'000'000, kThroughNs = 10'000'000;
+// long; longer, if they have had no processor since.
+constexpr uint64_t kClosedNs = 2'000'000, kThroughNs = 10'000'000, kStarvedNs = 100'000'000;
 // Nor does a change begin while so many wait to be told: registrations wait for all of them.
 constexpr size_t kMostUntold = 32;
 // A caller of tell() goes on without an answer after that time.
@@ -138,24 +138,43 @@ bool Revoker::nics_come_first() {
   if (untold_.size() >= kMostUntold) return true;
   if (closed_since_ns_ != 0 && now_ns() - closed_since_ns_ < kClosedNs) return false;
   return std::ranges::any_of(users_, [](RegionUser* user) {
-    return user->memory_gate().wanted.load(std::memory_order_acquire) != 0;
+    return user->memory_gate().wanted.load(std::memory_order_acquire) != MemoryGate::kNobody;
   });
+}
+
+// Whether all NICs that want to get through have had a turn since `since_ns`; of helpers nobody
+// knows. NICs are woken: who wanted it may be no more, and its NIC asleep.
+bool Revoker::nics_have_looked(uint64_t since_ns) {
+  const std::lock_guard lock(mutex_);
+  bool all = true;
+  for (RegionUser* user : users_) {
+    const uint32_t by = user->memory_gate().wanted.load(std::memory_order_acquire);
+    const bool looked = by == MemoryGate::kLcore && user->nic_turn_ns() > since_ns;
+    if (by == MemoryGate::kNobody || looked) continue;
+    all = false;
+    user->memory_gate_opened();
+  }
+  return all;
 }
 
 void Revoker::let_nics_through() {
   if (own_changes != 0) return;  // this thread keeps the gates closed itself
-  const uint64_t deadline_ns = now_ns() + kThroughNs;
+  const uint64_t begin_ns = now_ns();
   for (;;) {
     {
       const std::lock_guard lock(mutex_);
       if (!nics_come_first()) return;
     }
-    if (now_ns() > deadline_ns) break;
+    const uint64_t waited_ns = now_ns() - begin_ns;
+    if (waited_ns > kStarvedNs ||
+        (waited_ns > kThroughNs && nics_have_looked(begin_ns + kThroughNs / 2)))
+      break;
     pause_briefly();
   }
   // Whoever wanted to get through may be no more: the queue pair has ended.
   const std::lock_guard lock(mutex_);
-  for (RegionUser* user : users_) user->memory_gate().wanted.store(0, std::memory_order_relaxed);
+  for (RegionUser* user : users_)
+    user->memory_gate().wanted.store(MemoryGate::kNobody, std::memory_order_relaxed);
 }
 
 uint64_t Revoker::begin_change(Notice notice) {

@@ -35,6 +35,8 @@ class RegionUser {
   virtual MemoryGate& memory_gate() = 0;
   // Called when the gate was opened: wakes the NIC, which may have put work off. It must not block.
   virtual void memory_gate_opened() = 0;
+  // When the NIC's latest turn for this process began (CLOCK_MONOTONIC).
+  virtual uint64_t nic_turn_ns() = 0;
   // Tells of a change of mappings: returns when the NIC follows it, or the device is dead.
   virtual void follow_memory(const MemoryChange& change) = 0;
   // Called when memory that was described as late is filled: tells hostnicd of those of its
@@ -125,6 +127,7 @@ class Revoker {
   bool is_due(uint64_t behind) const;
   void let_nics_through();
   bool nics_come_first();
+  bool nics_have_looked(uint64_t since_ns);
   void close_gates();
   void open_gates_if_done();
 

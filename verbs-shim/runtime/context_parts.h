@@ -73,6 +73,9 @@ struct Context::Parts {
     void memory_gate_opened() override {
       if (doorbell_wanted(*p.doorbell)) eventfd_write(p.doorbell_fd.get(), 1);
     }
+    uint64_t nic_turn_ns() override {
+      return p.header->nic_turn_ns.load(std::memory_order_relaxed);
+    }
     // A dead hostnicd reaches no memory any more. No NIC uses the mem fd until all devices have
     // been told, and each answer takes hostnicd a turn of some busy core: only those that reach the
     // memory are told.

@@ -50,6 +50,12 @@ void MrTable::set_gate(MemoryRegionEntry& entry) {
   entry.gate = fixed_by_mem_fd ? entry.client_gate : nullptr;
 }
 
+const std::set<uint32_t>& MrTable::indices_of(uint32_t client_id) const {
+  static const std::set<uint32_t> kNone;
+  const auto found = of_clients_.find(client_id);
+  return found == of_clients_.end() ? kNone : found->second;
+}
+
 uint32_t MrTable::add(Init init) {
   if (free_.empty()) return 0;
   const uint32_t index = free_.front();
@@ -66,6 +72,7 @@ uint32_t MrTable::add(Init init) {
   entry.windows_bound.store(0, std::memory_order_relaxed);
   const uint32_t key = static_cast<uint32_t>(uint64_t{index} << tag_bits_) | tag;
   entry.pending_key = key;
+  of_clients_[entry.client_id].insert(index);
   entry.key.store(key, std::memory_order_release);
   used_.fetch_add(1, std::memory_order_relaxed);
   return key;
@@ -116,6 +123,9 @@ std::vector<MappedPiece> MrTable::reclaim(uint32_t key) {
   entry->pieces.clear();
   entry->cut_off.store(false, std::memory_order_relaxed);
   entry->pending_key = 0;
+  const auto owner = of_clients_.find(entry->client_id);
+  owner->second.erase(key >> tag_bits_);
+  if (owner->second.empty()) of_clients_.erase(owner);
   free_.push_back(key >> tag_bits_);
   used_.fetch_sub(1, std::memory_order_relaxed);
   return pieces;
@@ -222,10 +232,9 @@ std::vector<MappedPiece> changed(std::span<const MappedPiece> pieces, const Memo
 
 MrTable::PieceChange MrTable::follow(uint32_t client_id, const MemoryChange& change) {
   PieceChange follows;
-  for (uint32_t i = 0; i < capacity_; ++i) {
-    MemoryRegionEntry& entry = entries_[i];
-    if (entry.key.load(std::memory_order_relaxed) == 0 || entry.client_id != client_id ||
-        (entry.access & kAccessOnDemand) != 0)
+  for (const uint32_t index : indices_of(client_id)) {
+    MemoryRegionEntry& entry = entries_[index];
+    if (entry.key.load(std::memory_order_relaxed) == 0 || (entry.access & kAccessOnDemand) != 0)
       continue;
     auto pieces = changed(entry.pieces, change, follows.bytes_left_);
     if (pieces.empty()) continue;
@@ -285,11 +294,11 @@ std::vector<MrTable::RegionView> MrTable::views() const {
 
 std::vector<uint32_t> MrTable::keys_of(uint32_t client_id) const {
   std::vector<uint32_t> keys;
-  for (uint32_t i = 0; i < capacity_; ++i) {
-    const MemoryRegionEntry& entry = entries_[i];
+  for (const uint32_t index : indices_of(client_id)) {
+    const MemoryRegionEntry& entry = entries_[index];
     const bool in_use = entry.key.load(std::memory_order_relaxed) != 0 ||
                         entry.cut_off.load(std::memory_order_relaxed);
-    if (in_use && entry.client_id == client_id) keys.push_back(entry.pending_key);
+    if (in_use) keys.push_back(entry.pending_key);
   }
   return keys;
 }

@@ -11,9 +11,11 @@
 #include <atomic>
 #include <cstdint>
 #include <deque>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <span>
 #include <vector>
 
@@ -159,6 +161,7 @@ class MrTable {
   static constexpr uint32_t kKeyBits = 31, kLeastTagBits = 12;
   static void fill(MemoryRegionEntry& entry, Init init);
   static void set_gate(MemoryRegionEntry& entry);
+  const std::set<uint32_t>& indices_of(uint32_t client_id) const;
   // The region that has this key, which may have been invalidated; null: none.
   MemoryRegionEntry* pending(uint32_t key) const {
     const uint32_t index = key >> tag_bits_;
@@ -169,6 +172,9 @@ class MrTable {
   uint32_t tag_bits_;
   std::unique_ptr<MemoryRegionEntry[]> entries_;
   std::deque<uint32_t> free_;  // reused oldest first
+  // Indices of each client's entries until they are reclaimed: a client that changes its mappings
+  // all the time has each change looked at in its own regions, and the table may be large.
+  std::map<uint32_t, std::set<uint32_t>> of_clients_;
   std::atomic<uint32_t> used_{0};
   RandomSource random_;
 };

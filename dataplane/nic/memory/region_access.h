@@ -48,7 +48,7 @@ class MemFdPass {
  public:
   explicit MemFdPass(const MemoryRegionEntry& region)
       : gate_(region.helper == nullptr ? region.gate : nullptr) {
-    if (gate_ != nullptr) granted_ = gate_->enter();
+    if (gate_ != nullptr) granted_ = gate_->enter(MemoryGate::kLcore);
   }
   ~MemFdPass() {
     if (gate_ != nullptr) gate_->leave();

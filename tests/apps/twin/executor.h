@@ -147,7 +147,11 @@ class Executor {
   // ---- advice, locks (run_advice.cc)
   void advise(int advice);
   void dont_need();
+  void discard(const Range& range);
   void make_guards();
+  void guard(const Range& range);
+  static bool can_make_guards();
+  static bool may_be_guard(const Page& page);
   void remove_pages();
   void huge_page();
   void dont_fork();
@@ -155,6 +159,7 @@ class Executor {
   void lock();
   void unlock();
   void lock_all();
+  void register_after_lock();
   void unlock_all();
   std::optional<size_t> locked_at(const Range& range);
 

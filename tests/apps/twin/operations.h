@@ -120,6 +120,11 @@ struct Choice {
   bool allows(Kind kind) const;
 };
 
+// In arenas of so many pages there are registrations that come late.
+inline constexpr size_t kMuchPages = 10'000;
+// Registrations of so many bytes do.
+inline constexpr size_t kLateBytes = 16 << 20;
+
 // What is alike for all operations of a seed.
 struct Profile {
   size_t arena_pages;       // as much is mapped at most

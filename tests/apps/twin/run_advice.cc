@@ -30,18 +30,6 @@ bool takes_lists() {
   return takes;
 }
 
-// Whether this kernel makes guards of pages (Linux 6.13).
-bool makes_guards() {
-  static const bool makes = [] {
-    void* const page =
-        mmap(nullptr, kPage, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    const bool made = madvise(page, kPage, kGuardInstall) == 0;
-    munmap(page, kPage);
-    return made;
-  }();
-  return makes;
-}
-
 // Discards by process_madvise: some pages one by one, and the rest.
 bool discard_by_list(uint64_t address, size_t length) {
   constexpr size_t kSingly = 3;
@@ -62,6 +50,22 @@ bool discard_by_list(uint64_t address, size_t length) {
 }
 
 }  // namespace
+
+// Whether this kernel makes guards of pages (Linux 6.13).
+bool Executor::can_make_guards() {
+  static const bool can = [] {
+    void* const page =
+        mmap(nullptr, kPage, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    const bool made = madvise(page, kPage, kGuardInstall) == 0;
+    munmap(page, kPage);
+    return made;
+  }();
+  return can;
+}
+
+bool Executor::may_be_guard(const Page& page) {
+  return is_plain(page) && page.object == nullptr && !page.locked && !is_busy(page);
+}
 
 // The first page of it that is locked: the kernel stops there.
 std::optional<size_t> Executor::locked_at(const Range& range) {
@@ -90,40 +94,46 @@ void Executor::advise(int advice) {
 void Executor::dont_need() {
   const auto range = pick_pages([](const Page& page) { return !page.huge && !is_busy(page); });
   if (!range) return skip();
+  discard(*range);
+}
+
+void Executor::discard(const Range& range) {
   const bool by_list = random(4) % 8 == 0 && takes_lists();
-  const bool of_locked = random(4) % 8 == 1;
-  say(" {:#x} ({:+}) {} pages{}", range->address, shown(range->first()), range->pages(),
+  // Most of it is about locked memory, which the usual discard stops at.
+  const bool of_locked = !by_list && (random(4) >> 8) % (locked_at(range) ? 2 : 8) == 0;
+  say(" {:#x} ({:+}) {} pages{}", range.address, shown(range.first()), range.pages(),
       by_list     ? " by a list"
       : of_locked ? " locked or not"
                   : "");
-  const std::optional<size_t> locked = of_locked ? std::nullopt : locked_at(*range);
+  const std::optional<size_t> locked = of_locked ? std::nullopt : locked_at(range);
   const int advice = of_locked ? kDontNeedLocked : MADV_DONTNEED;
   const bool discarded = timed([&] {
-    return by_list ? discard_by_list(range->address, range->length)
-                   : call_madvise(operation_.raw, range->address, range->length, advice) == 0;
+    return by_list ? discard_by_list(range.address, range.length)
+                   : call_madvise(operation_.raw, range.address, range.length, advice) == 0;
   });
   expect(discarded, locked ? EINVAL : 0, "madvise(MADV_DONTNEED)");
-  for (size_t i = 0; i < locked.value_or(range->pages()); ++i)
-    model.discard(model.pages.at(range->first() + i), range->first() + i);
-  check_range(range->address, range->length);
+  for (size_t i = 0; i < locked.value_or(range.pages()); ++i)
+    model.discard(model.pages.at(range.first() + i), range.first() + i);
+  check_range(range.address, range.length);
 }
 
 // Pages that were guards are zeros. By a bare call guards keep the contents of what has migrated.
 void Executor::make_guards() {
-  const auto range = pick_pages([](const Page& page) {
-    return is_plain(page) && page.object == nullptr && !page.locked && !is_busy(page);
-  });
-  if (!range || !makes_guards()) return skip();
-  say(" {:#x} ({:+}) {} pages", range->address, shown(range->first()), range->pages());
-  const int made =
-      timed([&] { return madvise(as_pointer(range->address), range->length, kGuardInstall); });
-  expect(made == 0, 0, "madvise(MADV_GUARD_INSTALL)");
-  const int unmade =
-      timed([&] { return madvise(as_pointer(range->address), range->length, kGuardRemove); });
-  expect(unmade == 0, 0, "madvise(MADV_GUARD_REMOVE)");
-  for (size_t i = 0; i < range->pages(); ++i)
-    model.discard(model.pages.at(range->first() + i), range->first() + i);
-  check_range(range->address, range->length);
+  const auto range = pick_pages(may_be_guard);
+  if (!range || !can_make_guards()) return skip();
+  guard(*range);
+}
+
+void Executor::guard(const Range& range) {
+  say(" guards {:#x} ({:+}) {} pages", range.address, shown(range.first()), range.pages());
+  const auto advise = [&](int advice) {
+    return timed([&] { return madvise(as_pointer(range.address), range.length, advice); });
+  };
+  expect(advise(kGuardInstall) == 0, 0, "madvise(MADV_GUARD_INSTALL)");
+  expect(advise(kGuardRemove) == 0, 0, "madvise(MADV_GUARD_REMOVE)");
+  for (size_t i = 0; i < range.pages(); ++i)
+    model.discard(model.pages.at(range.first() + i), range.first() + i);
+  check_range(range.address, range.length);
 }
 
 void Executor::remove_pages() {
@@ -259,6 +269,7 @@ void Executor::lock_all() {
   const int result = timed([&] { return mlockall(flags); });
   expect(result == 0, 0, "mlockall");
   lock_future_ = (flags & MCL_FUTURE) != 0;
+  if (ends_ != nullptr && profile_.arena_pages >= kMuchPages) register_after_lock();
   if ((flags & MCL_CURRENT) == 0) return;
   // All that there is of the program becomes resident, and something of the C library's.
   uint64_t most = kOtherLockedBytes + model.pages.size() * kPage;
@@ -270,6 +281,22 @@ void Executor::lock_all() {
     page.locked = true;
     if ((flags & MCL_ONFAULT) == 0 && page.can_write()) model.make_own(page, number);
   }
+}
+
+// Large memory that comes after mlockall: programs lock themselves first.
+void Executor::register_after_lock() {
+  constexpr size_t kBytes = 24 << 20;
+  void* const at =
+      mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  expect(at != MAP_FAILED, 0, "mmap after mlockall");
+  std::memset(at, 1, kBytes);
+  ibv_mr* const mr = timed([&] { return ibv_reg_mr(ends_->pd, at, kBytes, 0); });
+  const bool refused = mr == nullptr && settings_.may_refuse && errno == EOPNOTSUPP;
+  if (!refused) expect(mr != nullptr, 0, "ibv_reg_mr after mlockall");
+  const auto* const bytes = static_cast<const uint8_t*>(at);
+  if (std::count(bytes, bytes + kBytes, 1) != kBytes) fail("bytes registered after mlockall");
+  if (mr != nullptr) expect(ibv_dereg_mr(mr) == 0, 0, "ibv_dereg_mr after mlockall");
+  munmap(at, kBytes);
 }
 
 void Executor::unlock_all() {

@@ -15,8 +15,6 @@ namespace {
 
 constexpr size_t kHugePages = 512;
 constexpr size_t kMostObjects = 24;
-constexpr size_t kMuchPages = 10'000;
-constexpr size_t kLateBytes = 16 << 20;
 
 std::string scratch_directory() {
   const char* given = getenv("TMPDIR");

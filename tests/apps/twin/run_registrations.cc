@@ -9,7 +9,7 @@ namespace hostnic::twin {
 namespace {
 
 constexpr size_t kMostRegions = 24;
-constexpr size_t kMuchPages = 10'000;
+constexpr size_t kSomeSlicesPages = 1024;  // memory comes late in slices of 512
 
 constexpr int kAccesses[] = {kAllAccess,
                              kAllAccess,
@@ -97,6 +97,14 @@ void Executor::register_memory() {
   if (region->mr == nullptr && settings_.may_refuse && errno == EOPNOTSUPP) return say(": refused");
   expect(region->mr != nullptr, valid ? 0 : EFAULT, "ibv_reg_mr");
   if (!valid) return;
+  // What comes late is discarded before it has come.
+  if (region->length >= kLateBytes && random(0) % 3 == 0) {
+    const uint64_t first =
+        region->address / kPage + 1 + (random(1) >> 16) % (kLateBytes / kPage - 2);
+    const size_t pages = model.extent(first, 1 + random(2) % kSomeSlicesPages, may_be_guard);
+    const Range range{first * kPage, pages * kPage};
+    if (pages != 0) random(2) % 2 == 0 && can_make_guards() ? guard(range) : discard(range);
+  }
   check_range(region->address, region->length);
   regions_.push_back(std::move(region));
 }

@@ -210,6 +210,7 @@ class Told final : public memory::RegionUser {
  public:
   MemoryGate& memory_gate() override { return gate_; }
   void memory_gate_opened() override {}
+  uint64_t nic_turn_ns() override { return UINT64_MAX; }
   void follow_memory(const MemoryChange&) override {}
   void memory_filled() override { filled++; }
   std::atomic<int> filled{0};

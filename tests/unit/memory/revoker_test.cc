@@ -22,6 +22,7 @@ class Listener final : public memory::RegionUser {
  public:
   MemoryGate& memory_gate() override { return gate_; }
   void memory_gate_opened() override {}
+  uint64_t nic_turn_ns() override { return turn_ns; }
   void follow_memory(const MemoryChange& change) override {
     const std::lock_guard lock(mutex_);
     heard_ += change.kind == MemoryChangeKind::kGone ? 'g' : 'm';
@@ -30,6 +31,8 @@ class Listener final : public memory::RegionUser {
     const std::lock_guard lock(mutex_);
     return heard_;
   }
+
+  std::atomic<uint64_t> turn_ns{UINT64_MAX};
 
  private:
   MemoryGate gate_{};
@@ -112,6 +115,28 @@ TEST_F(RevokerOrder, CallsGoByWhatWasReported) {
   for (int tries = 0; tries < 1000 && known != 1; tries++) revoker->wait_until_known();
   EXPECT_EQ(1, known);
   reader.join();
+}
+
+// A NIC without a processor finds the gate closed whenever it gets one, if nobody waits for that.
+TEST_F(RevokerOrder, AChangeWaitsForANicThatHasHadNoTurn) {
+  using Clock = std::chrono::steady_clock;
+  listener_.memory_gate().wanted = MemoryGate::kLcore;
+  listener_.turn_ns = 0;
+  std::atomic<bool> begun{false};
+  const Clock::time_point start = Clock::now();
+  std::thread changer([&] {
+    const uint64_t change = revoker_->begin_change();
+    begun = true;
+    revoker_->end_change(change, nullptr, 0);
+  });
+  std::this_thread::sleep_for(std::chrono::milliseconds(30));
+  const bool too_early = begun;
+  // It waits for a tenth of a second at most, which may have passed on a busy machine.
+  EXPECT_FALSE(too_early && Clock::now() - start < std::chrono::milliseconds(100));
+  listener_.turn_ns = UINT64_MAX;
+  changer.join();
+  EXPECT_EQ(MemoryGate::kNobody, listener_.memory_gate().wanted)
+      << "whoever wanted to get through is no more";
 }
 
 // The C library's calls that wait throw nothing: a thread that is to be cancelled ends afterwards.

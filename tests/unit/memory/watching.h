@@ -34,6 +34,7 @@ class Device final : public memory::RegionUser {
 
   MemoryGate& memory_gate() override { return gate_; }
   void memory_gate_opened() override {}
+  uint64_t nic_turn_ns() override { return UINT64_MAX; }
   void follow_memory(const MemoryChange& change) override {
     if (is_slow) std::this_thread::sleep_for(std::chrono::milliseconds(20));
     const std::lock_guard lock(mutex_);
@@ -82,7 +83,7 @@ class Device final : public memory::RegionUser {
   // What an lcore does with a packet. False: not now, or the memory is gone.
   bool write(uint64_t va, std::byte value) {
     bool done = false;
-    if (gate_.enter() && !revoked(va))
+    if (gate_.enter(MemoryGate::kLcore) && !revoked(va))
       done = write_client(memory::MemoryRegistrar::process().mem_fd(), va, {&value, 1}) ==
              MemFdResult::kOk;
     gate_.leave();
