@@ -308,7 +308,8 @@ Expected<void, std::string> ClientMemory::map_slices(const Source& fill_map, uin
 Expected<void, std::string> ClientMemory::check_filled(
     std::span<const MappedPiece> late_pieces) const {
   for (const MappedPiece& piece : late_pieces) {
-    const uint64_t count = piece.length_bytes / kSliceBytes;
+    const uint64_t bytes = piece.slice_lead_bytes + piece.length_bytes;
+    const uint64_t count = (bytes + kSliceBytes - 1) / kSliceBytes;
     for (uint64_t i = 0; i < count; ++i)
       if (slice_state(piece.slices[i]) != SliceState::kFilled)
         return Error("a slice of the region is not filled");

@@ -40,6 +40,7 @@ struct MappedPiece {
   // slices' states, which the client writes as well. Once all of it is filled, host is set, too.
   std::byte* late_host = nullptr;
   uint8_t* slices = nullptr;
+  uint64_t slice_lead_bytes = 0;  // so much of the first slice lies before the piece
   // The client's memory may change its place after the registration (MemoryChangeKind).
   uint64_t moved_by = 0;           // reached by the mem fd: add to va for where it is now
   std::byte* left_host = nullptr;  // it was here in hostnicd, which packets under way still read

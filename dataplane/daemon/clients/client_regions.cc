@@ -182,6 +182,13 @@ Expected<void, ControlError> ClientRegions::follow(const MemoryChange& call) {
     if (!made) return Unexpected(made.error());
     helper = *made;
   }
+  // What has left the mirror gets no pages there. The rest of such regions stays late.
+  if (call.kind == MemoryChangeKind::kOutside)
+    std::erase_if(filled_, [&call](const Filled& filled) {
+      return std::ranges::any_of(filled.late, [&call](const MappedPiece& piece) {
+        return piece.va < call.va + call.length_bytes && call.va < piece.va + piece.length_bytes;
+      });
+    });
   const auto left = static_cast<int64_t>(all_.follow(*nic_.lcore, client_.client_id, call, helper));
   if (left != 0) clients_.note_registration(client_.client_id, 0, -left, left);
   return {};

@@ -9,8 +9,9 @@ namespace hostnic {
 
 std::byte* late_address(const MappedPiece& piece, uint64_t offset, uint64_t length_bytes) {
   bool filled = true;
-  const uint64_t last = (offset + length_bytes - 1) / kSliceBytes;
-  for (uint64_t i = offset / kSliceBytes; i <= last; ++i) {
+  const uint64_t begin = piece.slice_lead_bytes + offset;
+  const uint64_t last = (begin + length_bytes - 1) / kSliceBytes;
+  for (uint64_t i = begin / kSliceBytes; i <= last; ++i) {
     if (slice_state(piece.slices[i]) == SliceState::kFilled) continue;
     filled = false;
     // It may be filled just now; anything else that the client has put there is its own loss.

@@ -165,6 +165,11 @@ MappedPiece part_of(const MappedPiece& piece, uint64_t from, uint64_t to) {
   part.space_offset += from;
   for (std::byte** host : {&part.host, &part.late_host, &part.left_host})
     if (*host != nullptr) *host += from;
+  if (piece.slices != nullptr) {
+    part.slice_lead_bytes += from;
+    part.slices += part.slice_lead_bytes / kSliceBytes;
+    part.slice_lead_bytes %= kSliceBytes;
+  }
   part.is_rest = piece.is_rest || from != 0;
   return part;
 }
@@ -214,9 +219,7 @@ std::vector<MappedPiece> changed(std::span<const MappedPiece> pieces, const Memo
       continue;
     }
     changes = true;
-    // A late piece has its slices' states at its beginning: it is not cut.
-    const bool whole = piece.is_late();
-    const uint64_t first = whole ? 0 : from - start, last = whole ? end - start : to - start;
+    const uint64_t first = from - start, last = to - start;
     if (first != 0) result.push_back(part_of(piece, 0, first));
     result.push_back(part_of(piece, first, last));
     apply(change, result.back());

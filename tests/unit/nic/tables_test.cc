@@ -414,6 +414,43 @@ TEST(LatePiece, IsReachedWhereItsSlicesAreFilled) {
   EXPECT_EQ(address_now(piece, 2 * kSliceBytes - 1, 2 * kSliceBytes), memory + 2 * kSliceBytes - 1);
 }
 
+// What leaves the mirror in the midst of late memory leaves the rest where it is: for the program
+// it is still in the mirror, and goes on from there.
+TEST(LatePiece, IsCutWhereAPartLeavesTheMirror) {
+  constexpr uint64_t kStart = 0x40000000, kFrom = kSliceBytes + 0x3000,
+                     kTo = 2 * kSliceBytes + 0x1000;
+  constexpr auto kAside = static_cast<uint8_t>(SliceState::kAside);
+  std::byte memory[1];
+  std::array<uint8_t, 4> slices = {0, 0, 0, kAside};
+  MrTable table(4);
+  MrTable::Init init = region(1, kStart);
+  init.pieces = {{.va = kStart,
+                  .length_bytes = slices.size() * kSliceBytes,
+                  .late_host = memory,
+                  .slices = slices.data(),
+                  .in_mirror = true}};
+  const uint32_t key = table.add(std::move(init));
+  const MemoryRegionEntry* entry = table.find(key);
+  auto change = table.follow(
+      1, {.va = kStart + kFrom, .length_bytes = kTo - kFrom, .kind = MemoryChangeKind::kOutside});
+  EXPECT_EQ(change.bytes_left(), kTo - kFrom);
+  change.take_effect();
+  ASSERT_EQ(entry->pieces.size(), 3u);
+  EXPECT_EQ(address_now(entry->pieces[0], kFrom - 8, 8), memory + kFrom - 8);
+  EXPECT_TRUE(entry->pieces[1].by_mem_fd());
+  const MappedPiece& rest = entry->pieces[2];
+  EXPECT_EQ(rest.va, kStart + kTo);
+  EXPECT_EQ(address_now(rest, 0, kSliceBytes - 0x1000), memory + kTo) << "to its slice's end";
+  EXPECT_EQ(slices[3], kAside);
+  EXPECT_EQ(address_now(rest, 0, kSliceBytes), nullptr) << "goes on in the slice that lies aside";
+  EXPECT_EQ(slices[3], static_cast<uint8_t>(SliceState::kWanted));
+  table.invalidate(key, 1);
+  size_t mappings = 0;
+  for (const MappedPiece& piece : table.reclaim(key))
+    mappings += piece.mapping() != nullptr && !piece.is_rest;
+  EXPECT_EQ(mappings, 1u);
+}
+
 TEST(MrTable, TagsAreNotPredictableByCounting) {
   MrTable table(256);
   std::set<uint32_t> tags;
