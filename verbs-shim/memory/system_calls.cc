@@ -29,13 +29,15 @@ bool SystemCalls::begin_change(SystemChange& change, uint64_t start, uint64_t en
 // by then something else may be there, of this thread's (MAP_FIXED) or another's, and a NIC may
 // have written to it. So this thread says it, and before.
 template <typename Call>
-auto SystemCalls::take_away(uint64_t start, uint64_t end, Call call) {
+auto SystemCalls::take_away(uint64_t start, uint64_t end, Leaves leaves, Call call) {
   state_.revoker.wait_until_known();
   SystemChange change(state_, release_, moved_, kept_);
   if (start % kPageBytes != 0 || end <= start || !prepare_replacement(change, start, end))
-    return call(/*concerned=*/false);
-  const auto result = call(/*concerned=*/true);
+    return call();
+  const auto result = call();
   if (result != decltype(result)(-1)) {
+    if (leaves == Leaves::kGap)
+      bare_calls_.guard_gap(start, {state_.mirror_fd, state_.mirror_watch.fd(), false});
     change.took(start, end);
     return result;
   }
@@ -50,12 +52,8 @@ auto SystemCalls::take_away(uint64_t start, uint64_t end, Call call) {
 
 int SystemCalls::munmap(void* at, size_t length_bytes) try {
   const uint64_t start = address(at);
-  return take_away(start, start + page_up(length_bytes), [&](bool concerned) {
-    const int result = libc_munmap(at, length_bytes);
-    if (concerned && result == 0)
-      bare_calls_.guard_gap(start, {state_.mirror_fd, state_.mirror_watch.fd(), false});
-    return result;
-  });
+  return take_away(start, start + page_up(length_bytes), Leaves::kGap,
+                   [&] { return libc_munmap(at, length_bytes); });
 } catch (...) {
   errno = ENOMEM;
   return -1;
@@ -64,8 +62,8 @@ int SystemCalls::munmap(void* at, size_t length_bytes) try {
 void* SystemCalls::mmap_fixed(void* at, size_t length_bytes, int prot, int flags, int fd,
                               off_t offset) try {
   const uint64_t start = address(at);
-  return take_away(start, start + page_up(length_bytes),
-                   [&](bool) { return libc_mmap(at, length_bytes, prot, flags, fd, offset); });
+  return take_away(start, start + page_up(length_bytes), Leaves::kMapping,
+                   [&] { return libc_mmap(at, length_bytes, prot, flags, fd, offset); });
 } catch (...) {
   errno = ENOMEM;
   return MAP_FAILED;
@@ -78,8 +76,8 @@ void* SystemCalls::shmat_over(int id, void* at, int flags) try {
   const bool known = shmctl(id, IPC_STAT, &segment) == 0;
   errno = error;
   if (!known) return libc_shmat(id, at, flags);
-  return take_away(start, start + page_up(segment.shm_segsz),
-                   [&](bool) { return libc_shmat(id, at, flags); });
+  return take_away(start, start + page_up(segment.shm_segsz), Leaves::kMapping,
+                   [&] { return libc_shmat(id, at, flags); });
 } catch (...) {
   errno = ENOMEM;
   return MAP_FAILED;
@@ -108,22 +106,23 @@ uint64_t SystemCalls::segment_end(uint64_t start) {
 int SystemCalls::shmdt(const void* at) try {
   const CancellationOff cancellation_off;
   const uint64_t start = address(at);
-  return take_away(start, segment_end(start), [&](bool) { return libc_shmdt(at); });
+  return take_away(start, segment_end(start), Leaves::kGap, [&] { return libc_shmdt(at); });
 } catch (...) {
   errno = ENOMEM;
   return -1;
 }
 
 int SystemCalls::brk(void* end, uint64_t now) try {
-  return take_away(page_up(address(end)), page_up(now), [&](bool) { return libc_brk(end); });
+  return take_away(page_up(address(end)), page_up(now), Leaves::kGap,
+                   [&] { return libc_brk(end); });
 } catch (...) {
   errno = ENOMEM;
   return -1;
 }
 
 void* SystemCalls::sbrk(intptr_t increment, uint64_t now) try {
-  return take_away(page_up(now + static_cast<uint64_t>(increment)), page_up(now),
-                   [&](bool) { return libc_sbrk(increment); });
+  return take_away(page_up(now + static_cast<uint64_t>(increment)), page_up(now), Leaves::kGap,
+                   [&] { return libc_sbrk(increment); });
 } catch (...) {
   errno = ENOMEM;
   return MAP_FAILED;

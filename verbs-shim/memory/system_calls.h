@@ -64,8 +64,10 @@ class SystemCalls {
  private:
   // glibc's malloc has so many bytes of its own before each block.
   static constexpr size_t kWordBytes = 2 * sizeof(size_t);
+  // What a call has where memory was.
+  enum class Leaves : uint8_t { kGap, kMapping };
   template <typename Call>
-  auto take_away(uint64_t start, uint64_t end, Call call);
+  auto take_away(uint64_t start, uint64_t end, Leaves leaves, Call call);
   bool begin_change(SystemChange& change, uint64_t start, uint64_t end);
   uint64_t segment_end(uint64_t start);
   void* shrink(const Remap& call);

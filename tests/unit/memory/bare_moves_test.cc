@@ -336,6 +336,26 @@ TEST_F(MemoryBareMoves, WhatHasGrownInPlaceToWhatWasRegisteredIsEmpty) {
   }
 }
 
+// What was mapped over registered memory goes, and leaves a gap behind other pages of the mirror.
+TEST_F(MemoryBareMoves, NothingGrowsIntoWhatASegmentHasLeft) {
+  Buffer buffer(kLength);
+  Nic::Mr mr;
+  std::memset(buffer.data(), 5, kLength);
+  add(buffer, mr, kLength);
+  const int id = shmget(IPC_PRIVATE, 32 * kPage, IPC_CREAT | 0600);
+  void* const half = buffer.data() + 32 * kPage;
+  ASSERT_EQ(half, shmat(id, half, SHM_REMAP)) << std::strerror(errno);
+  shmctl(id, IPC_RMID, nullptr);
+  ASSERT_EQ(0, shmdt(half)) << std::strerror(errno);
+  void* const grown =
+      memory::raw_mremap(buffer.data(), 32 * kPage, 33 * kPage, MREMAP_MAYMOVE, nullptr);
+  ASSERT_NE(grown, MAP_FAILED) << std::strerror(errno);
+  EXPECT_EQ(std::byte{5}, static_cast<std::byte*>(grown)[32 * kPage - 1]);
+  EXPECT_EQ(std::byte{0}, static_cast<std::byte*>(grown)[32 * kPage]);
+  nic.remove(mr);
+  munmap(grown, 33 * kPage);
+}
+
 // A page that keeps memory from growing is not the program's: where it lies is free.
 TEST_F(MemoryBareMoves, GuardsAreInNobodysWay) {
   enum class Way { kNoReplace, kGrow, kGrowLater, kAttach };
