@@ -62,6 +62,7 @@ Host::Host(World& world, uint32_t index, uint32_t nic_index)
   nic.mtu_bytes = s.mtu_bytes;
   nic.window = window;
   nic.policy = s.policies[nic_index % s.policies.size()];
+  nic.mrc_entropy_values = s.mrc_entropy_values;
   nic.network_switch = switch_of(s);
   nic.line_rate_mbps = line_rate_mbps(s);
   nic.ordering = s.ordering;

@@ -62,6 +62,7 @@ struct WorldSettings {
   Ordering ordering = Ordering::kTail;
   uint64_t adversary_seed = 1;  // of kAdversarial
   Transport transport = Transport::kHostnic;
+  uint32_t mrc_entropy_values = 16;  // of a queue pair
   // Hosts that speak the standard's, and hosts that find out. The others are told of the former,
   // unless they find out.
   std::vector<uint32_t> roce_hosts, auto_hosts;

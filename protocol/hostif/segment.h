@@ -220,18 +220,26 @@ struct QpStatus {
   uint32_t
       response_error;  // LocalError when placing a response; READ number in response_error_read
   uint32_t response_error_read;
-  uint32_t events;               // QpEvent bits, accumulated
-  uint16_t response_epoch;       // epoch of response_bitmap; bits of another epoch say nothing
-  uint16_t response_refused;     // 1: the peer has refused a pull of that epoch
-  uint32_t responses_ahead;      // number of bits set in response_bitmap
+  uint32_t events;            // QpEvent bits, accumulated
+  uint16_t response_epoch;    // epoch of response_bitmap; bits of another epoch say nothing
+  uint16_t response_refused;  // 1: the peer has refused a pull of that epoch
+  union {
+    uint32_t responses_ahead;  // number of bits set in response_bitmap
+    uint32_t losses_reported;  // MRC: how often a bit of losses_told has changed; 0: never
+  };
   uint32_t response_mark_count;  // times our own receive side was backed up, or the network said so
   std::atomic<uint32_t> credit_watched;  // the peer waits for receives; a post must ring the
                                          // doorbell
   std::atomic<uint32_t> recv_bound;      // receives taken from the shared receive queue, absolute;
                                          // which they are, the ring of names says
   uint64_t sack[kBitmapWords];           // bit psn % kWindowLimit: received beyond una_psn
-  uint64_t response_bitmap[kBitmapWords];  // bit psn % kWindowLimit: response placed beyond
-                                           // response_una_psn
+  union {
+    uint64_t response_bitmap[kBitmapWords];  // bit psn % kWindowLimit: response placed beyond
+                                             // response_una_psn
+    // MRC: bit psn % kWindowLimit changes whenever the NIC finds that the PSN's last transmission
+    // is lost or trimmed, and is to go again.
+    uint64_t losses_told[kBitmapWords];
+  };
 
   // --- Driver part.
   // Receives posted, absolute (credit). With a shared receive queue: how far the names of receives

@@ -126,7 +126,11 @@ std::string to_string(const SwitchSpec& spec) {
 uint32_t path_of(Ipv4Address source, Ipv4Address destination, uint16_t source_port,
                  uint32_t paths) {
   if (paths == 0) return 0;
-  const uint64_t addresses = uint64_t{raw(source)} << 32 | raw(destination);
+  // The same for both directions: an answer that leaves by the port of what it answers takes the
+  // same path back, as it does where paths are planes.
+  const uint32_t low = std::min(raw(source), raw(destination));
+  const uint32_t high = std::max(raw(source), raw(destination));
+  const uint64_t addresses = uint64_t{low} << 32 | high;
   const uint64_t hash = Random::mix(Random::mix(addresses) ^ source_port);
   // The upper 32 bits, scaled: no division.
   return 1 + static_cast<uint32_t>((hash >> 32) * paths >> 32);

@@ -29,7 +29,7 @@ void SendTracker::reset(Psn first, uint32_t window, wire::Policy policy) {
   next_sequence_ = 1;
   newest_arrived_ = 0;
   newest_arrived_sent_ns_ = 0;
-  threshold_ = kMinThreshold;
+  threshold_ = least_threshold_ = kMinThreshold;
   late_quarters_ = kMinLateQuarters;
   quiet_acks_ = lost_count_ = resends_in_flight_ = acked_ahead_ = 0;
   last_send_ns_ = 0;
@@ -80,9 +80,10 @@ uint32_t SendTracker::on_ack(Psn new_una, const PsnBits* acked, TimeNs answered_
   }
   una_ = new_una;
   if (acked != nullptr) newly += take_bits(*acked, answered_before_ns);
-  if (threshold_ > kMinThreshold && ++quiet_acks_ >= kDecayAfterAcks) {
+  if ((threshold_ > least_threshold_ || late_quarters_ > kMinLateQuarters) &&
+      ++quiet_acks_ >= kDecayAfterAcks) {
     quiet_acks_ = 0;
-    threshold_ -= (threshold_ - kMinThreshold + 7) / 8;
+    threshold_ -= (threshold_ - least_threshold_ + 7) / 8;
     late_quarters_ -= (late_quarters_ - kMinLateQuarters + 7) / 8;
   }
   return newly;

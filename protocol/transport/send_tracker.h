@@ -94,6 +94,9 @@ class SendTracker : private Scoreboard {
     next_ += count;
     last_send_ns_ = now_ns;
   }
+  // Packets go by several paths: that one was overtaken by others says nothing until time does, or
+  // somebody who knows the paths.
+  void expect_disorder() { threshold_ = least_threshold_ = window(); }
   // Notes that first transmissions before `psn` have left; the others wait in the NIC, and resends
   // overtake them. Without a call everything handed over counts as having left.
   void note_transmitted(Psn psn) {
@@ -202,6 +205,7 @@ class SendTracker : private Scoreboard {
     return std::visit(call, strategy_);
   }
 
+  uint32_t least_threshold_ = kMinThreshold;
   RecoveryTraits traits_ = recovery::Selective::kTraits;
   std::variant<recovery::Selective, recovery::GoBackN, recovery::WholeMessage> strategy_{
       recovery::Selective(0)};

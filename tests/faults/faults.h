@@ -153,6 +153,10 @@ namespace hostnic {
   X(mrc_marks_not_told, "SACKs don't say that the network marked their packets")               \
   X(mrc_window_ignored, "more is in flight than the peer's MPR allows")                        \
   X(mrc_congestion_ignored, "more is on its way than the congestion window allows")            \
+  X(mrc_losses_not_told, "drivers find out themselves what was lost or trimmed")               \
+  X(mrc_losses_blame_nobody, "losses say nothing of the path")                                 \
+  X(mrc_one_path_shrinks_all, "marks of one path of many shrink the congestion window")        \
+  X(mrc_slow_probe_counts, "a path whose probe waited in a queue for long is good again")      \
   /* Buffers */                                                                                \
   X(buffered_packet_leaks, "a buffered packet is not freed when it has been executed")         \
   X(resent_packet_leaks, "received resends are not freed")                                     \

@@ -4,102 +4,18 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <memory>
-#include <numeric>
 #include <string>
 #include <vector>
 
-#include "dataplane/simulation/stream.h"
-#include "dataplane/simulation/world.h"
+#include "tests/sim/network.h"
 #include "tests/sim/pair.h"
 
 namespace hostnic::sim {
 namespace {
 
 constexpr double kGigabits = 10;
-constexpr uint32_t kMessageBytes = 64 * 1024;
 // The part of the rate that is left for payload: headers take the rest.
 constexpr double kGoodput = kGigabits * 0.97;
-
-struct Flow {
-  uint32_t from, to;
-};
-
-// Hosts on a switch, and endless streams of WRITEs between them.
-class Network {
- public:
-  Network(Transport transport, uint32_t hosts, const std::string& network_switch)
-      : world_(settings(transport, hosts, network_switch)) {}
-
-  void add(const Flow& flow, uint32_t depth = 16) {
-    ends_.push_back(world_.make_endpoint(flow.from));
-    ends_.push_back(world_.make_endpoint(flow.to));
-    world_.connect(*ends_[ends_.size() - 2], *ends_.back());
-    streams_.push_back(std::make_unique<Stream>(
-        *ends_[ends_.size() - 2], *ends_.back(),
-        StreamSettings{.message_bytes = kMessageBytes, .depth = depth, .messages = 1 << 20}));
-    world_.add(*streams_.back());
-  }
-  // What each flow moves in a time, in Gb/s.
-  std::vector<double> rates(uint64_t duration_ns) {
-    std::vector<size_t> before;
-    for (const auto& stream : streams_) before.push_back(stream->timings().size());
-    world_.run_for(duration_ns);
-    EXPECT_FALSE(world_.failed()) << world_.report();
-    std::vector<double> result;
-    for (size_t i = 0; i < streams_.size(); ++i) {
-      EXPECT_FALSE(streams_[i]->failed()) << i;
-      const auto messages = static_cast<double>(streams_[i]->timings().size() - before[i]);
-      result.push_back(messages * kMessageBytes * 8 / static_cast<double>(duration_ns));
-    }
-    return result;
-  }
-  void clear_counters() {
-    for (uint32_t i = 0; i < world_.host_count(); ++i) world_.host(i).nic().clear_counters();
-  }
-  SwitchCounters links_to(uint32_t host) {
-    return world_.host(host).nic().switch_counters().value();
-  }
-  World& world() { return world_; }
-
- private:
-  static WorldSettings settings(Transport transport, uint32_t hosts,
-                                const std::string& network_switch) {
-    WorldSettings settings;
-    settings.transport = transport;
-    settings.hosts = hosts;
-    settings.network_switch = network_switch;
-    settings.trace = false;
-    return settings;
-  }
-
-  World world_;
-  std::vector<std::unique_ptr<Endpoint>> ends_;
-  std::vector<std::unique_ptr<Stream>> streams_;
-};
-
-double sum(const std::vector<double>& rates) {
-  return std::accumulate(rates.begin(), rates.end(), 0.0);
-}
-
-std::string text_of(const impair::LinkCounters& link) {
-  std::string text;
-  link.for_each(
-      [&](const char* name, uint64_t value) { text += fmt::format(" {} {}", name, value); });
-  return text;
-}
-
-std::string text_of(const std::vector<double>& rates) {
-  std::string text;
-  for (const double rate : rates) text += fmt::format(" {:.2f}", rate);
-  return text;
-}
-
-// Says what was measured, in the test's report and on the terminal.
-void tell(const std::string& text) {
-  testing::Test::RecordProperty("measured", text);
-  std::printf("%s\n", text.c_str());
-}
 
 const char* name_of(Transport transport) {
   return transport == Transport::kHostnic ? "native"
@@ -124,9 +40,9 @@ TEST_P(Switch, AFlowAloneHasThePortsRate) {
   EXPECT_EQ(network.world().sum(Counter::retransmitted_packets), 0u);
 }
 
-// How far a sender may be from the mean. DCQCN comes within a tenth; the windows of the native
-// transport and of MRC don't: a threshold marks all of them alike, and none finds its share.
-double most_unfair(Transport transport) { return transport == Transport::kRoce ? 1.1 : 1.8; }
+// How far a sender may be from the mean. DCQCN and MRC's windows come within a tenth; those of the
+// native transport don't: a threshold marks all of them alike, and none finds its share.
+double most_unfair(Transport transport) { return transport == Transport::kHostnic ? 1.8 : 1.1; }
 
 TEST_P(Switch, AnIncastIsSharedAndABystanderKeepsItsRate) {
   constexpr uint32_t kSenders = 7, kReceiver = 7, kBystander = 8;
@@ -199,7 +115,8 @@ TEST_F(SwitchPaths, MrcTakesAll) {
   for (const impair::LinkCounters& path : network.links_to(1).paths) EXPECT_GT(path.packets, 100u);
 }
 
-// Wanted is 0.7 (issue 47): the sender takes the black path again and again.
+// What three paths take is more than what the port does, unless the paths that are left have to
+// carry too much of the sixteen entropy values.
 TEST_F(SwitchPaths, MrcGoesOnBesideABlackOne) {
   Network network(Transport::kMrc, 2, kFourPaths);
   network.add({0, 1});
@@ -207,17 +124,18 @@ TEST_F(SwitchPaths, MrcGoesOnBesideABlackOne) {
   tell(fmt::format("before, behind, later:{}; paths lost {}{}", text_of(rates),
                    network.world().sum(Counter::mrc_paths_lost), text_of_paths(network, 1)));
   EXPECT_GT(rates[0], 0.9 * kGoodput);
-  EXPECT_GT(rates[2], 0.3 * rates[0]);
+  EXPECT_GT(rates[1], 0.75 * rates[0]);
+  EXPECT_GT(rates[2], 0.75 * rates[0]);
 }
 
-// All go as fast as the slow one, which is too slow: its packets are marked, and taken again.
 TEST_F(SwitchPaths, MrcGoesOnBesideASlowOne) {
   Network network(Transport::kMrc, 2, kFourPaths);
   network.add({0, 1});
   const std::vector<double> rates = rates_around(network, "tx rate 500Mbit queue 64 ecn 16 path 2");
   tell(fmt::format("before, behind, later:{}{}", text_of(rates), text_of_paths(network, 1)));
   EXPECT_GT(rates[0], 0.9 * kGoodput);
-  EXPECT_GT(rates[2], 0.4);
+  EXPECT_GT(rates[1], 0.7 * rates[0]);
+  EXPECT_GT(rates[2], 0.7 * rates[0]);
 }
 
 // Trimming tells of each packet that found no room, and none of them is waited for.
@@ -234,7 +152,7 @@ TEST(SwitchTrims, WhatMrcSendsTooMuch) {
                      network.world().sum(Counter::mrc_nacks_received), text_of(port)));
     EXPECT_EQ(port.trimmed != 0, trims);
     EXPECT_EQ(network.world().sum(Counter::mrc_trimmed) != 0, trims);
-    EXPECT_GT(sum(rates), 0.5 * kGoodput);
+    EXPECT_GT(sum(rates), 0.95 * kGoodput);
   }
 }
 
@@ -250,6 +168,20 @@ TEST(SwitchTrims, NoMemoryStaysReferredTo) {
   EXPECT_GT(pair.far_counter(Counter::mrc_trimmed), 0u);
   pair.world.run_for(kMillisecond);
   EXPECT_FALSE(pair.world.mrs().referenced(pair.lkey)) << "it could never be deregistered";
+}
+
+// The NIC tells of each, so that the driver need not find out.
+TEST(SwitchTrims, TheDriverIsToldWhatWasTrimmed) {
+  WorldSettings settings;
+  settings.transport = Transport::kMrc;
+  settings.network_switch = "rate 1Gbit queue 2 trim";
+  Pair pair({}, settings);
+  pair.post(SendOp::kWrite, 1, pair.at(0, 200 * 4096));
+  EXPECT_EQ(pair.status_of_one(), WcStatus::kSuccess);
+  const QpStatus& status = pair.near->host->channel().qp_status(0);
+  EXPECT_GT(pair.near_counter(Counter::mrc_nacks_received), 0u);
+  EXPECT_GE(status.losses_reported, pair.near_counter(Counter::mrc_nacks_received) / 2);
+  EXPECT_EQ(pair.near_counter(Counter::repeated_timeout), 0u);
 }
 
 // Other transports would not know what that is.

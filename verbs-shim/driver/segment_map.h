@@ -68,8 +68,9 @@ struct QpStatusSnapshot {
   uint32_t events, response_epoch, response_refused, sack_end_psn, responses_ahead,
       response_mark_count;
 
-  // What stands in the place of has_credit by MRC.
+  // What stands in the place of has_credit and of responses_ahead by MRC.
   uint32_t mrc_window_psns() const { return has_credit; }
+  uint32_t mrc_losses_reported() const { return responses_ahead; }
 };
 
 // A status's bitmaps, each with whether it has a bit; a bitmap without one is not copied and means

@@ -3,7 +3,6 @@
 // is made with the connection, so that other queue pairs need no room for it.
 #pragma once
 
-#include <array>
 #include <cstdint>
 
 #include "protocol/fixed_ring.h"
@@ -11,6 +10,7 @@
 #include "protocol/transport/mrc/arrival_window.h"
 #include "protocol/transport/mrc/entropy_set.h"
 #include "protocol/transport/mrc/nscc.h"
+#include "protocol/transport/mrc/path_ledger.h"
 #include "protocol/transport/mrc/send_window.h"
 #include "protocol/wire/mrc/control_headers.h"
 
@@ -35,9 +35,8 @@ struct MrcConnection {
   // The members from here on are the requester's.
   mrc::SendWindow sends;
   mrc::EntropySet paths;
+  mrc::PathLedger ledger;  // of `paths`
   mrc::Nscc congestion;
-  // By which of `paths` each PSN left last, modulo the ring.
-  std::array<uint8_t, kWindowLimit> path_of{};
   uint32_t probe_from = 0;  // where the search for the next path to probe begins
   uint64_t next_probe_ns = 0;
   bool on_probe_list = false;
@@ -53,6 +52,7 @@ struct MrcConnection {
   bool sack_owed = false;
   bool nack_owed = false;  // about `refused`
   FixedRing<MrcProbed, 8> probes;
+  uint16_t answers_by = 0;      // the entropy value of the newest packet that has come; 0: none has
   uint32_t received_bytes = 0;  // modulo 2^32
 };
 

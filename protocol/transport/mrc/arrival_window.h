@@ -90,12 +90,11 @@ class ArrivalWindow {
   bool has_unreported() const { return before(unreported_, unreported_end_); }
 
   // Fills in what a SACK says of this window, to a packet of PSN `answered`: cumulative PSN,
-  // offsets, bitmap. The bitmap begins with what has not been reported, or with `answered` if all
-  // has been. Whoever calls says the rest: entropy, contexts, mark, MPR.
+  // offsets, bitmap. The bitmap has what has not been reported, and as much before that as there is
+  // room for, since a SACK may be lost; with nothing to report it begins with `answered`. Whoever
+  // calls says the rest: entropy, contexts, mark, MPR.
   void report(Psn answered, wire::mrc::Seth& out) {
-    const Psn from = has_unreported()                 ? unreported_
-                     : before(cumulative(), answered) ? answered
-                                                      : expected_;
+    const Psn from = first_to_report(answered);
     out.cumulative_psn = cumulative();
     out.ack_offset = offset_to(answered);
     out.sack_offset = offset_to(from);
@@ -104,6 +103,13 @@ class ArrivalWindow {
   }
 
  private:
+  Psn first_to_report(Psn answered) const {
+    if (!has_unreported()) return before(cumulative(), answered) ? answered : expected_;
+    const Psn last_begin = unreported_end_ + (Psn::kMask + 1 - wire::mrc::kSackBits);
+    if (before(unreported_, last_begin)) return unreported_;
+    const Psn behind_gap = expected_ + 1;
+    return before(last_begin, behind_gap) ? behind_gap : last_begin;
+  }
   int16_t offset_to(Psn psn) const {
     return static_cast<int16_t>(std::clamp(distance(cumulative(), psn), INT16_MIN, INT16_MAX));
   }

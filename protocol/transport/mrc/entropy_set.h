@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // A queue pair's entropy values (EVs), by which the network's switches choose paths (docs/mrc.md,
 // "Entropy values"): their order, which is another one for each queue pair, and what is known of
-// each. A value is 16 bits, the UDP source port. Pure, one thread.
+// each. A value is 16 bits, the UDP source port. No clock: times come in. One thread.
 #pragma once
 
 #include <algorithm>
@@ -9,6 +9,7 @@
 #include <cassert>
 #include <cstdint>
 
+#include "protocol/types.h"
 #include "protocol/wire/flow_tag.h"
 #include "protocol/wire/mrc/control_headers.h"
 
@@ -30,12 +31,19 @@ class EntropySet {
  public:
   static constexpr uint32_t kMost = 256;
   static constexpr uint32_t kNone = UINT32_MAX;
+  // How long a value that is assumed to be bad waits for its first probe. Each time that a probe
+  // brings it back in vain, or tells nothing new, the next wait is twice as long, so many times.
+  static constexpr uint64_t kFirstWaitNs = 200'000;
+  static constexpr uint8_t kMostDoublings = 6;
+  // So many packets of a value have to come until it is trusted as at first.
+  static constexpr uint8_t kProven = 64;
 
   // Makes `count` different values of `seed`, 1 to kMost, in RoCEv2's range of source ports.
   void reset(uint32_t count, uint64_t seed) {
     assert(count != 0 && count <= kMost);
     *this = EntropySet{};
     count_ = count;
+    proofs_.fill(kProven);
     // Steps of an odd number pass through all of the range before one comes again; a shuffle then
     // takes the order away.
     constexpr uint32_t kRange = 0x10000 - wire::kFlowTagBase;
@@ -94,27 +102,54 @@ class EntropySet {
     if (mark == wire::mrc::PathMark::kSkipOnce) state = EvState::kSkip;
     if (mark == wire::mrc::PathMark::kAlwaysSkip) state = EvState::kAssumedBad;
   }
-  // Nothing was heard of a packet that went this way.
-  void note_silence(uint32_t index) {
-    if (states_[index] != EvState::kDenied) states_[index] = EvState::kAssumedBad;
-  }
-  void note_probe_answer(uint32_t index, wire::mrc::PathMark mark) {
+  // Nothing was heard of a packet that went this way, or too many are lost. Returns false if it was
+  // bad before, or is denied.
+  bool note_silence(uint32_t index, TimeNs now_ns) {
     EvState& state = states_[index];
-    if (state != EvState::kAssumedBad || mark == wire::mrc::PathMark::kAlwaysSkip) return;
+    if (state == EvState::kDenied || state == EvState::kAssumedBad) return false;
+    state = EvState::kAssumedBad;
+    // It had come back, and has not proved itself since.
+    if (proofs_[index] < kProven && doublings_[index] < kMostDoublings) ++doublings_[index];
+    due_ns_[index] = now_ns + wait_ns(index);
+    return true;
+  }
+  // A packet that went this way has come.
+  void note_come(uint32_t index) {
+    if (proofs_[index] >= kProven) return;
+    if (++proofs_[index] == kProven) doublings_[index] = 0;
+  }
+  // Whether so many of the values are bad that these are not the network's worst: what is lost then
+  // is lost whatever way it goes.
+  bool is_most_bad() const { return 4 * (count(EvState::kGood) + count(EvState::kSkip)) <= count_; }
+  // The answer to a probe. A path that needs too long for it, `is_slow`, stays bad.
+  void note_probe_answer(uint32_t index, wire::mrc::PathMark mark, bool is_slow = false) {
+    EvState& state = states_[index];
+    if (state != EvState::kAssumedBad) return;
+    if (is_slow || mark == wire::mrc::PathMark::kAlwaysSkip) return;
     state = mark == wire::mrc::PathMark::kSkipOnce ? EvState::kSkip : EvState::kGood;
+    proofs_[index] = 0;
   }
   void deny(uint32_t index, bool denied) {
     if (denied) states_[index] = EvState::kDenied;
     if (!denied && states_[index] == EvState::kDenied) states_[index] = EvState::kGood;
   }
-  // The first value at or behind `from`, around, that is assumed to be bad; kNone: none is.
-  uint32_t next_bad(uint32_t from) const {
-    for (uint32_t i = 0; i < count_; ++i)
-      if (states_[(from + i) % count_] == EvState::kAssumedBad) return (from + i) % count_;
+  // The first value at or behind `from`, around, that is assumed to be bad and whose probe is due
+  // at `now_ns`; kNone: none is.
+  uint32_t next_bad(uint32_t from, TimeNs now_ns = UINT64_MAX) const {
+    for (uint32_t i = 0; i < count_; ++i) {
+      const uint32_t index = (from + i) % count_;
+      if (states_[index] == EvState::kAssumedBad && due_ns_[index] <= now_ns) return index;
+    }
     return kNone;
+  }
+  // A probe has left: if it brings nothing the next one waits longer.
+  void note_probed(uint32_t index, TimeNs now_ns) {
+    if (doublings_[index] < kMostDoublings) ++doublings_[index];
+    due_ns_[index] = now_ns + wait_ns(index);
   }
 
  private:
+  uint64_t wait_ns(uint32_t index) const { return kFirstWaitNs << doublings_[index]; }
   // A generator with a fixed algorithm (splitmix64).
   static uint64_t next_of(uint64_t& seed) {
     uint64_t z = seed += 0x9e3779b97f4a7c15;
@@ -125,6 +160,9 @@ class EntropySet {
 
   std::array<uint16_t, kMost> values_{};
   std::array<EvState, kMost> states_{};
+  std::array<TimeNs, kMost> due_ns_{};      // of bad ones: when a probe is to leave
+  std::array<uint8_t, kMost> doublings_{};  // of its wait for that
+  std::array<uint8_t, kMost> proofs_{};     // packets that have come since it came back
   uint32_t count_ = 1, at_ = 0;
   bool is_chosen_ = false;  // next() has said at_, and nothing has left since
 };

@@ -64,8 +64,13 @@ class SendWindow {
     bool is_valid = false;
     uint32_t newly_come = 0;  // PSNs that were not known to have come
   };
-  // Takes what a SACK says. One that is older than what is known adds what it can.
+  // Takes what a SACK says. One that is older than what is known adds what it can. Calls come(psn)
+  // for each PSN that was not known to have come.
   SackResult on_sack(const wire::mrc::Seth& sack) {
+    return on_sack(sack, [](Psn) {});
+  }
+  template <class Come>
+  SackResult on_sack(const wire::mrc::Seth& sack, const Come& come) {
     const Psn expected = sack.cumulative_psn + 1;
     if (before(next_, expected) || distance(expected, una_) > kOldestSack) return {};
     uint64_t bits = sack.bitmap;
@@ -73,13 +78,14 @@ class SendWindow {
     // The highest bit names a PSN that has left, or the SACK is no answer to what was sent.
     if (bits != 0 && !before(from + static_cast<uint32_t>(63 - std::countl_zero(bits)), next_))
       return {};
-    SackResult result{true, advance_to(expected)};
+    SackResult result{true, advance_to(expected, come)};
     for (; bits != 0; bits &= bits - 1) {
       const Psn psn = from + static_cast<uint32_t>(std::countr_zero(bits));
       if (before(psn, una_) || has_come(psn)) continue;
       bits_.set(psn);
       ++ahead_;
       ++result.newly_come;
+      come(psn);
       if (before(end_, psn + 1)) end_ = psn + 1;
     }
     skip_what_has_come();
@@ -92,13 +98,18 @@ class SendWindow {
   }
 
   // Takes a transport ACK of this PSN: operations up to it succeeded. Returns how many PSNs it
-  // covers that none before did; 0 for an old one, or one of a PSN that never left.
+  // covers that none before did; 0 for an old one, or one of a PSN that never left. Calls come(psn)
+  // as on_sack() does.
   uint32_t on_transport_ack(Psn psn) {
+    return on_transport_ack(psn, [](Psn) {});
+  }
+  template <class Come>
+  uint32_t on_transport_ack(Psn psn, const Come& come) {
     const Psn done = psn + 1;
     if (!before(done_, done) || before(next_, done)) return 0;
     const auto covered = static_cast<uint32_t>(distance(done_, done));
     done_ = done;
-    advance_to(done);
+    advance_to(done, come);
     // Where the window's size may change, its edge is a SACK's to move: an ACK does not say the
     // size.
     if (!is_dynamic_ && before(base_, done)) base_ = done;
@@ -131,7 +142,8 @@ class SendWindow {
   Psn limit() const { return base_ + mpr_units_ * wire::mrc::kMprUnitPsns; }
 
   // Makes all before `expected` have come; returns how many of them were not known to.
-  uint32_t advance_to(Psn expected) {
+  template <class Come>
+  uint32_t advance_to(Psn expected, const Come& come) {
     uint32_t newly_come = 0;
     for (; before(una_, expected); una_ += 1) {
       if (ahead_ != 0 && bits_.test(una_)) {
@@ -139,6 +151,7 @@ class SendWindow {
         --ahead_;
       } else {
         ++newly_come;
+        come(una_);
       }
     }
     skip_what_has_come();

@@ -48,6 +48,12 @@ class MrcQp : public ConnectedQp {
     nic_.acknowledge(una, peer_window, Psn(0), ahead, span);
     progress();
   }
+  // The NIC has found that the last transmission is lost.
+  void tell_lost(Psn psn) {
+    QpStatus& status = nic_.qp_status();
+    status.losses_told[psn.value() / 64 % kBitmapWords] ^= uint64_t{1} << psn.value() % 64;
+    ++status.losses_reported;
+  }
   uint64_t until_deadline_ns() { return driver_->next_deadline_ns() - now_ns_; }
 
   Psn left_ = Psn(kFirstPsn);
@@ -107,7 +113,16 @@ TEST_F(MrcQp, OnlyWhatIsMissingGoesAgain) {
   for (uint32_t i = 0; i < 20; ++i)
     if (i != 3 && i != 5) ahead.set(at(i));
   acknowledge(at(3), 1024, ahead, 17);
+  EXPECT_TRUE(again().empty()) << "what came by other paths says nothing of these packets";
+  tell_lost(at(3));
+  tell_lost(at(5));
+  acknowledge(at(3), 1024, ahead, 17);
   EXPECT_EQ(again(), (std::vector<Psn>{at(3), at(5)}));
+  acknowledge(at(3), 1024, ahead, 17);
+  EXPECT_TRUE(again().empty()) << "told once";
+  tell_lost(at(5));
+  acknowledge(at(3), 1024, ahead, 17);
+  EXPECT_EQ(again(), std::vector<Psn>{at(5)}) << "its repetition is lost as well";
   EXPECT_TRUE(completions().empty());
   acknowledge(at(20));
   EXPECT_EQ(completions().size(), 1u);

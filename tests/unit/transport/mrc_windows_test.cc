@@ -128,7 +128,7 @@ TEST(MrcArrivals, ASackShowsWhatHasComeBehindAGap) {
 }
 
 // A window is longer than a bitmap: what did not fit is reported next, and once.
-TEST(MrcArrivals, EachIsReportedOnce) {
+TEST(MrcArrivals, EachIsReportedAndAgainWhileThereIsRoom) {
   ArrivalWindow window = arrivals(Psn{0xffffff}, 4);
   for (const uint32_t psn : {2, 100, 101, 300, 400}) window.receive(Psn{psn});
   EXPECT_EQ(shown(report(window, Psn{400})), (std::set<uint32_t>{2}));
@@ -138,7 +138,8 @@ TEST(MrcArrivals, EachIsReportedOnce) {
   EXPECT_EQ(shown(report(window, Psn{400})), (std::set<uint32_t>{400}));
   EXPECT_FALSE(window.has_unreported());
   window.receive(Psn{3});
-  EXPECT_EQ(shown(report(window, Psn{3})), (std::set<uint32_t>{3}));
+  EXPECT_EQ(shown(report(window, Psn{3})), (std::set<uint32_t>{2, 3}))
+      << "the SACK of the one before may be lost";
   EXPECT_FALSE(window.has_unreported()) << "the others have been";
   EXPECT_EQ(shown(report(window, Psn{300})), (std::set<uint32_t>{300}))
       << "a duplicate is answered";

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "verbs-shim/driver/requester/mrc.h"
 
+#include <bit>
+
 #include "protocol/wire/mrc/control_headers.h"
 #include "verbs-shim/base/log.h"
 #include "verbs-shim/driver/cause.h"
@@ -24,6 +26,7 @@ uint32_t window_of(const SendQueue& queue) {
 void MrcRequester::start(SendQueue& queue, Psn first, TimeNs now_ns) {
   *this = MrcRequester();
   requests_.reset(first, window_of(queue));
+  requests_.expect_disorder();
   window_psns_ = window_of(queue);
   highest_acceptable_ = first + (kInitialWindow - 1);
   queue.status().acknowledged_psn.store(first.value(), std::memory_order_release);
@@ -79,12 +82,19 @@ void MrcRequester::send_next(SendQueue& queue, Wqe& w, uint32_t index, uint32_t 
 bool MrcRequester::send_again(SendQueue& queue, TimeNs now_ns) {
   if (requests_.lost_count() == 0) return true;
   requests_.note_transmitted(queue.transmitted());
+  // What goes again takes of the congestion window as what is new does. Where nothing is heard that
+  // would be for ever: then a timer says how much goes.
+  const bool is_silent = probes_ != 0 || patience_.backoff() != 0;
+  const uint32_t room =
+      is_silent ? UINT32_MAX : window_psns_ - std::min(window_psns_, requests_.on_its_way());
+  if (room == 0) return true;
   return resend_lost(
       queue, requests_, patience_, now_ns, [](uint32_t) { return true; },
       [&](const Wqe& w, uint32_t index, uint32_t within, uint32_t count, uint8_t attempt,
           uint8_t flags) {
         queue.send_range(w, index, within, count, attempt, flags, queue.host.map.urgent);
-      });
+      },
+      room);
 }
 
 // ---- what comes back
@@ -117,7 +127,26 @@ void MrcRequester::take_acks(SendQueue& queue, const QpStatusSnapshot& snapshot,
   if (requests_.una() != una) note_acknowledged(queue, una, now_ns);
   // The peer has the oldest packet, and says so, or that it can't take it now.
   if (is_echoed && echo == requests_.una() && in_flight() != 0) patience_.note_put_off();
+  take_losses(queue, snapshot);
   requests_.detect_losses(now_ns, rtt_.srtt_ns());
+}
+
+// The NIC knows by which paths packets went, and so sooner than anybody that one is lost.
+void MrcRequester::take_losses(const SendQueue& queue, const QpStatusSnapshot& snapshot) {
+  if (snapshot.mrc_losses_reported() == seen_losses_) return;
+  seen_losses_ = snapshot.mrc_losses_reported();
+  const PsnBits& told = queue.host.bits.responses;
+  const uint32_t outstanding = in_flight();
+  for (uint32_t offset = 0; offset < outstanding; offset += 64) {
+    const Psn from = requests_.una() + offset;
+    uint64_t changed = told.extract(from) ^ losses_told_.extract(from);
+    if (outstanding - offset < 64) changed &= (uint64_t{1} << (outstanding - offset)) - 1;
+    for (; changed != 0; changed &= changed - 1) {
+      const Psn psn = from + static_cast<uint32_t>(std::countr_zero(changed));
+      if (!requests_.acknowledged(psn)) requests_.mark_lost(psn, RepeatCause::gap);
+    }
+  }
+  losses_told_ = told;
 }
 
 void MrcRequester::note_acknowledged(SendQueue& queue, Psn /*una*/, TimeNs now_ns) {

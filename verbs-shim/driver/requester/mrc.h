@@ -64,6 +64,7 @@ class MrcRequester {
   static uint64_t silence_limit_ns(const SendQueue& queue);
   void note_acknowledged(SendQueue& queue, Psn una, TimeNs now_ns);
   void on_timeout(SendQueue& queue);
+  void take_losses(const SendQueue& queue, const QpStatusSnapshot& snapshot);
 
   SendTracker requests_;  // una: the first PSN that no transport ACK covers
   Psn highest_acceptable_;
@@ -73,6 +74,8 @@ class MrcRequester {
   uint16_t next_msn_ = 0, next_rqmsn_ = 0;
   uint32_t imms_ = 0;    // WRITEs with immediate data that have begun and are not complete
   uint32_t probes_ = 0;  // the last packet once more, since the last progress
+  PsnBits losses_told_;  // as the NIC had told them
+  uint32_t seen_losses_ = 0;
   uint32_t seen_nak_count_ = 0, seen_rtt_count_ = 0, seen_echo_count_ = 0, seen_spurious_count_ = 0;
   RttEstimator rtt_;
   Patience patience_;  // progress: una moves

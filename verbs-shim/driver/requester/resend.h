@@ -17,12 +17,12 @@ inline constexpr uint32_t kResendsAfterTimeout = 16;
 // Repeats what `requests` has as lost, in runs that do not leave a message, from the oldest on.
 // `may_go(index)` says whether the WQE at `index` may be repeated now; with the first that may not
 // it ends. `send(w, index, within, count, attempt, flags)` hands over `count` packets of a WQE from
-// packet `within` on. Returns false if the ring is full: the caller comes again. The caller holds
-// the queue pair.
+// packet `within` on, `most` packets in all. Returns false if the ring is full: the caller comes
+// again. The caller holds the queue pair.
 template <typename MayGo, typename Send>
 bool resend_lost(SendQueue& queue, SendTracker& requests, const Patience& patience, TimeNs now_ns,
-                 MayGo may_go, Send send) {
-  uint32_t room = patience.backoff() != 0 ? kResendsAfterTimeout : UINT32_MAX;
+                 MayGo may_go, Send send, uint32_t most = UINT32_MAX) {
+  uint32_t room = patience.backoff() != 0 ? std::min(kResendsAfterTimeout, most) : most;
   Psn from = requests.una(), first;
   uint32_t count = 0;
   while (room != 0 && requests.next_lost_run(from, queue.resent_packets(), first, count)) {

@@ -37,6 +37,7 @@ void MrcAcks::owe_sack(QpContext& qp, const wire::Packet& p, const wm::Packet& h
   // What the one before says of its path would be lost.
   if (connection.sack_owed && connection.last.marked) send_sack(qp);
   connection.last = answered_by(p, headers);
+  connection.answers_by = p.src_port;
   connection.sack_owed = true;
   add(qp);
 }
@@ -120,6 +121,14 @@ bool MrcAcks::send_control(QpContext& qp, const wire::FlowTemplate& flow, wm::Pa
   return true;
 }
 
+// Answers go by the entropy value of the packet that has come last: that path was good a moment
+// ago.
+bool MrcAcks::send_answer(QpContext& qp, wm::Packet& headers) {
+  wire::FlowTemplate flow = qp.response_flow;
+  if (qp.mrc->answers_by != 0) wire::set_source_port(flow, qp.mrc->answers_by);
+  return send_control(qp, flow, headers);
+}
+
 void MrcAcks::fill_sack(const QpContext& qp, const MrcAnswered& answered, wm::Packet& sack) {
   const MrcConnection& connection = *qp.mrc;
   sack.opcode = wm::Opcode::kSack;
@@ -144,7 +153,7 @@ bool MrcAcks::send_sack(QpContext& qp) {
     if (!egress_.has_room_for_ack(qp.peer)) return false;
     connection.arrivals.report(connection.last.psn, sack.seth);
     sack.psn = sack.seth.cumulative_psn;
-    if (!send_control(qp, qp.response_flow, sack)) return false;
+    if (!send_answer(qp, sack)) return false;
     counters_.add(Counter::mrc_sacks_sent);
     if (!connection.arrivals.has_unreported()) break;
   }
@@ -162,7 +171,7 @@ bool MrcAcks::send_ack(QpContext& qp) {
     ack.aeth.code = static_cast<uint8_t>(qp.fatal_code);
     ack.psn = qp.fatal_psn;
   }
-  if (!send_control(qp, qp.response_flow, ack)) return false;
+  if (!send_answer(qp, ack)) return false;
   counters_.add(Counter::acks_sent);
   qp.ack_owed = false;
   return true;
@@ -178,7 +187,7 @@ bool MrcAcks::send_nack(QpContext& qp) {
   nack.neth.entropy = connection.refused.entropy;
   nack.neth.contexts = contexts_of(qp);
   nack.neth.timestamp = connection.refused.timestamp;
-  if (!send_control(qp, qp.response_flow, nack)) return false;
+  if (!send_answer(qp, nack)) return false;
   counters_.add(Counter::mrc_nacks_sent);
   connection.nack_owed = false;
   return true;
@@ -193,7 +202,7 @@ bool MrcAcks::send_probe_answer(QpContext& qp) {
     sack.seth.answers_probe = true;
     sack.seth.probe_id = probed.id;
     sack.seth.cumulative_psn = sack.psn = connection.arrivals.cumulative();
-    if (!send_control(qp, qp.response_flow, sack)) return false;
+    if (!send_answer(qp, sack)) return false;
     connection.probes.pop_front();
   }
   return true;

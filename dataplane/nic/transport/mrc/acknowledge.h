@@ -55,6 +55,7 @@ class MrcAcks {
  private:
   void add(QpContext& qp);
   bool send_owed(QpContext& qp);
+  bool send_answer(QpContext& qp, wire::mrc::Packet& headers);
   bool send_sack(QpContext& qp);
   bool send_ack(QpContext& qp);
   bool send_nack(QpContext& qp);

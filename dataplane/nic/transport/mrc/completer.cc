@@ -13,8 +13,9 @@ namespace wm = wire::mrc;
 using mrc::EntropySet;
 using mrc::EvState;
 
-// How long it is until the next path is probed; one after the other.
-constexpr uint64_t kProbeIntervalNs = 200'000;
+// How often it is looked which paths are to be probed, and how many are at once.
+constexpr uint64_t kProbeIntervalNs = mrc::EntropySet::kFirstWaitNs;
+constexpr uint32_t kProbesAtOnce = 4;
 
 void set_bit(QpStatus& status, Psn psn) {
   status.sack[psn.value() / 64 % kBitmapWords] |= uint64_t{1} << psn.value() % 64;
@@ -28,6 +29,14 @@ void clear_bit(QpStatus& status, Psn psn) {
 uint32_t path_of_answer(const QpContext& qp, uint32_t entropy, Psn psn) {
   const uint32_t index = qp.mrc->paths.find(entropy);
   return index != EntropySet::kNone ? index : MrcCompleter::path_of(qp, psn);
+}
+
+// How long ago the moment was that an answer reflects; 0: nobody knows. What is a whole range of
+// timestamps old looks young, and what seems nearly as old may be younger.
+uint64_t age_ns(uint16_t timestamp, TimeNs now_ns) {
+  const auto units = static_cast<uint16_t>(mrc_timestamp(now_ns) - timestamp);
+  if (units >= INT16_MAX) return 0;
+  return std::max<uint64_t>(uint64_t{units} * wm::Timestamp::kUnitNs, 1);
 }
 
 }  // namespace
@@ -48,10 +57,12 @@ void MrcCompleter::receive_sack(QpContext& qp, const wm::Packet& sack) {
   counters_.add(Counter::mrc_sacks_received);
   MrcConnection& connection = *qp.mrc;
   if (!connection.is_sending) return;
+  note_left(qp);
   const Psn answered = sack.seth.ack_psn();
   const bool had_come = connection.sends.has_come(answered);
   const Psn come_before = connection.sends.una();
-  const mrc::SendWindow::SackResult result = connection.sends.on_sack(sack.seth);
+  const mrc::SendWindow::SackResult result =
+      connection.sends.on_sack(sack.seth, [&](Psn psn) { note_come(qp, psn); });
   if (!result.is_valid) return;
   qp.heard_ns = now_;
   take_path(qp, sack);
@@ -62,12 +73,16 @@ void MrcCompleter::receive_sack(QpContext& qp, const wm::Packet& sack) {
     // A repetition that finds its packet there was not needed; but several SACKs in a row may
     // answer one packet.
     const bool is_same = status.echo_psn == answered.value() && status.echo_attempt != 0;
-    if (sack.retransmission && had_come && !is_same) ++status.spurious_count;
+    if (sack.retransmission && had_come && !is_same) {
+      ++status.spurious_count;
+      connection.ledger.note_spurious();
+    }
     status.echo_psn = answered.value();
     status.echo_attempt = sack.retransmission ? 1 : 0;
     ++status.echo_count;
     if (sack.has_cc_state) take_congestion(qp, sack, result.newly_come);
   }
+  tell_losses(qp);
   publish_window(qp);
   ++status.ack_count;
   reports_.add(qp);
@@ -92,30 +107,76 @@ void MrcCompleter::take_bitmap(QpContext& qp, const wm::Seth& seth, Psn come_bef
   status.sack_end_psn = end.value();
 }
 
+void MrcCompleter::note_come(QpContext& qp, Psn psn) {
+  MrcConnection& connection = *qp.mrc;
+  const uint32_t path = connection.ledger.note_come(psn, connection.congestion.shortest_ns(), now_);
+  if (path < connection.paths.size()) connection.paths.note_come(path);
+}
+
+// What has come shows what is lost: it was sent before, by the same path. The status is open for
+// writing.
+void MrcCompleter::tell_losses(QpContext& qp) {
+  MrcConnection& connection = *qp.mrc;
+  connection.ledger.find_lost([&](Psn psn, uint32_t path) {
+    tell_loss(qp, psn);
+    connection.congestion.on_loss(/*is_trimmed=*/false, connection.ledger.sent_ns(psn), now_);
+    if (connection.ledger.score(path) >= mrc::PathLedger::kBadScore) lose_path(qp, path);
+  });
+}
+
+// Tells the driver that a packet is to go again, without its having to find that out.
+void MrcCompleter::tell_loss(QpContext& qp, Psn psn) {
+  QpStatus& status = *qp.status;
+  status.losses_told[psn.value() / 64 % kBitmapWords] ^= uint64_t{1} << psn.value() % 64;
+  if (++status.losses_reported == 0) status.losses_reported = 1;
+}
+
+// A path loses too much. Where nearly all do it is not the path that loses.
+void MrcCompleter::lose_path(QpContext& qp, uint32_t path) {
+  MrcConnection& connection = *qp.mrc;
+  connection.ledger.clear_score(path);
+  if (path >= connection.paths.size() || connection.paths.is_most_bad()) return;
+  if (!connection.paths.note_silence(path, now_)) return;
+  counters_.add(Counter::mrc_paths_lost);
+  watch_paths(qp);
+}
+
 // What the SACK says of the path that its packet went by.
 void MrcCompleter::take_path(QpContext& qp, const wm::Packet& sack) {
+  if (sack.seth.answers_probe) return take_probe_answer(qp, sack);
   EntropySet& paths = qp.mrc->paths;
-  if (!sack.seth.answers_probe) {
-    paths.note_mark(path_of_answer(qp, sack.seth.entropy, sack.seth.ack_psn()), sack.seth.mark);
-    if (sack.seth.mark == wm::PathMark::kAlwaysSkip) {
-      counters_.add(Counter::mrc_paths_lost);
-      watch_paths(qp);
-    }
+  const uint32_t path = path_of_answer(qp, sack.seth.entropy, sack.seth.ack_psn());
+  if (path >= paths.size()) return;
+  if (sack.seth.mark == wm::PathMark::kAlwaysSkip) {
+    if (!paths.note_silence(path, now_)) return;
+    counters_.add(Counter::mrc_paths_lost);
+    watch_paths(qp);
     return;
   }
+  paths.note_mark(path, sack.seth.mark);
+}
+
+// A path whose probe waited in a queue for longer than congestion may last is no better than
+// before.
+void MrcCompleter::take_probe_answer(QpContext& qp, const wm::Packet& sack) {
+  MrcConnection& connection = *qp.mrc;
+  EntropySet& paths = connection.paths;
   const uint32_t index = sack.seth.probe_id;
   if (index >= paths.size() || paths.state(index) != EvState::kAssumedBad) return;
-  paths.note_probe_answer(index, sack.seth.mark);
-  if (paths.state(index) != EvState::kAssumedBad) counters_.add(Counter::mrc_paths_regained);
+  const mrc::Nscc& congestion = connection.congestion;
+  const uint64_t rtt_ns = sack.has_cc_state ? age_ns(sack.cc_state.timestamp, now_) : 0;
+  const bool is_slow = congestion.shortest_ns() != 0 &&
+                       rtt_ns > congestion.shortest_ns() + 2 * congestion.target_ns();
+  paths.note_probe_answer(index, sack.seth.mark, is_slow);
+  if (paths.state(index) == EvState::kAssumedBad) return;
+  connection.ledger.clear_score(index);
+  counters_.add(Counter::mrc_paths_regained);
 }
 
 void MrcCompleter::take_congestion(QpContext& qp, const wm::Packet& sack, uint32_t newly_come) {
   QpStatus& status = *qp.status;
-  const auto units = static_cast<uint16_t>(mrc_timestamp(now_) - sack.cc_state.timestamp);
-  // What is a whole range of timestamps old looks young, and what seems nearly as old may be
-  // younger.
-  if (units >= INT16_MAX) return;
-  const uint64_t rtt_ns = std::max<uint64_t>(uint64_t{units} * wm::Timestamp::kUnitNs, 1);
+  const uint64_t rtt_ns = age_ns(sack.cc_state.timestamp, now_);
+  if (rtt_ns == 0) return;
   status.rtt_ns = static_cast<uint32_t>(rtt_ns);
   ++status.rtt_count;
   const bool is_marked = sack.seth.mark != wm::PathMark::kNone;
@@ -143,10 +204,12 @@ void MrcCompleter::receive_nack(QpContext& qp, const wm::Packet& nack) {
     return;
   qp.heard_ns = now_;
   QpStatus& status = *qp.status;
+  QpStatusUpdate update(status);
   if (nack.neth.reason == wm::NackReason::kTrimmed ||
       nack.neth.reason == wm::NackReason::kTrimmedLastHop)
-    qp.mrc->paths.note_mark(path_of_answer(qp, nack.neth.entropy, psn), wm::PathMark::kSkipOnce);
-  QpStatusUpdate update(status);
+    take_trimmed(qp, nack);
+  else
+    qp.mrc->ledger.forget(psn);
   if (nack.neth.reason == wm::NackReason::kUnexpectedEvent) {
     status.nak = make_nak(static_cast<uint32_t>(wire::AckKind::kNak),
                           static_cast<uint32_t>(wire::NakCode::kRemoteOperational));
@@ -161,6 +224,22 @@ void MrcCompleter::receive_nack(QpContext& qp, const wm::Packet& nack) {
   reports_.add(qp);
 }
 
+// The packet goes again at once, unless it has left again since: then its last transmission is
+// another than the one that was trimmed. The status is open for writing.
+void MrcCompleter::take_trimmed(QpContext& qp, const wm::Packet& nack) {
+  MrcConnection& connection = *qp.mrc;
+  const Psn psn = nack.neth.psn;
+  const uint32_t path = path_of_answer(qp, nack.neth.entropy, psn);
+  if (path < connection.paths.size()) connection.paths.note_mark(path, wm::PathMark::kSkipOnce);
+  mrc::PathLedger& ledger = connection.ledger;
+  if (!ledger.is_waited_for(psn) || mrc_timestamp(ledger.sent_ns(psn)) != nack.neth.timestamp)
+    return;
+  connection.congestion.on_loss(/*is_trimmed=*/true, ledger.sent_ns(psn), now_);
+  ledger.forget(psn);
+  tell_loss(qp, psn);
+  publish_window(qp);
+}
+
 void MrcCompleter::receive_ack(QpContext& qp, const wm::Packet& ack) {
   counters_.add(Counter::acks_received);
   const bool is_nak = ack.aeth.kind != wire::AckKind::kAck;
@@ -169,7 +248,8 @@ void MrcCompleter::receive_ack(QpContext& qp, const wm::Packet& ack) {
   if (!qp.mrc->is_sending || distance(qp.una, done) < 0 || distance(done, qp.transmitted) < 0)
     return;
   qp.heard_ns = now_;
-  const uint32_t covered = qp.mrc->sends.on_transport_ack(done + Psn::kMask);
+  const uint32_t covered =
+      qp.mrc->sends.on_transport_ack(done + Psn::kMask, [&](Psn psn) { note_come(qp, psn); });
   qp.mrc->sends.open_from(done);
   QpStatus& status = *qp.status;
   QpStatusUpdate update(status);
@@ -186,6 +266,7 @@ void MrcCompleter::receive_ack(QpContext& qp, const wm::Packet& ack) {
     status.nak_psn = status.nak_sn = done.value();
     ++status.nak_count;
   }
+  tell_losses(qp);
   publish_window(qp);
   ++status.ack_count;
   reports_.add(qp);
@@ -193,14 +274,23 @@ void MrcCompleter::receive_ack(QpContext& qp, const wm::Packet& ack) {
 
 // ---- what leaves
 
+void MrcCompleter::note_repetition(QpContext& qp, Psn psn, RepeatCause cause, bool is_first) {
+  MrcConnection& connection = *qp.mrc;
+  if (cause == RepeatCause::timeout && is_first) note_timeout(qp, psn);
+  if (cause != RepeatCause::gap || connection.sends.has_come(psn)) return;
+  // Others have overtaken it by other paths, and nothing that came behind it by its own.
+  const uint32_t path = connection.ledger.give_up(psn);
+  if (path == mrc::PathLedger::kNoPath) return;
+  connection.congestion.on_loss(/*is_trimmed=*/false, connection.ledger.sent_ns(psn), now_);
+  if (connection.ledger.score(path) >= mrc::PathLedger::kBadScore) lose_path(qp, path);
+}
+
 void MrcCompleter::note_timeout(QpContext& qp, Psn psn) {
   MrcConnection& connection = *qp.mrc;
   if (connection.sends.has_come(psn)) return;
   connection.congestion.on_timeout();
   const uint32_t index = path_of(qp, psn);
-  if (index >= connection.paths.size() || connection.paths.state(index) == EvState::kAssumedBad)
-    return;
-  connection.paths.note_silence(index);
+  if (index >= connection.paths.size() || !connection.paths.note_silence(index, now_)) return;
   counters_.add(Counter::mrc_paths_lost);
   watch_paths(qp);
 }
@@ -208,7 +298,7 @@ void MrcCompleter::note_timeout(QpContext& qp, Psn psn) {
 void MrcCompleter::note_transmitted(QpContext& qp, const SendDescriptor& d, const wire::Packet& p,
                                     uint32_t path) {
   MrcConnection& connection = *qp.mrc;
-  connection.path_of[p.psn.value() % kWindowLimit] = static_cast<uint8_t>(path);
+  connection.ledger.note_sent(p.psn, path, (d.flags & kSendRetransmit) != 0, now_);
   connection.paths.take();
   if (connection.has_unwatched) watch_paths(qp);
   if ((d.flags & kSendRetransmit) != 0)
@@ -217,10 +307,15 @@ void MrcCompleter::note_transmitted(QpContext& qp, const SendDescriptor& d, cons
   if (distance(qp.transmitted, next) <= 0) return;
   qp.note_sent_first(now_);
   qp.transmitted = next;
-  // A driver keeps to the window; one that does not is not understood.
-  while (before(connection.sends.next(), next) && connection.sends.room() != 0)
-    connection.sends.take();
+  note_left(qp);
   qp.status->transmitted_psn.store(next.value(), std::memory_order_release);
+}
+
+// Has the window know what has left. A driver keeps to it; one that does not is not understood. What
+// was behind its edge when it left may be inside by now.
+void MrcCompleter::note_left(QpContext& qp) {
+  mrc::SendWindow& sends = qp.mrc->sends;
+  while (before(sends.next(), qp.transmitted) && sends.room() != 0) sends.take();
 }
 
 void MrcCompleter::fail_send(QpContext& qp, Psn psn, LocalError error) {
@@ -261,7 +356,7 @@ uint32_t MrcCompleter::send_probes() {
     }
     if (now_ >= connection.next_probe_ns) {
       connection.next_probe_ns = now_ + kProbeIntervalNs;
-      sent += send_probe(*qp) ? 1 : 0;
+      for (uint32_t i = 0; i < kProbesAtOnce && send_probe(*qp); ++i) ++sent;
     }
     next_probe_ns_ = std::min(next_probe_ns_, connection.next_probe_ns);
     return false;
@@ -272,7 +367,8 @@ uint32_t MrcCompleter::send_probes() {
 bool MrcCompleter::send_probe(QpContext& qp) {
   MrcConnection& connection = *qp.mrc;
   if (!egress_.paths().prepare_flows(qp)) return false;
-  const uint32_t index = connection.paths.next_bad(connection.probe_from);
+  const uint32_t index = connection.paths.next_bad(connection.probe_from, now_);
+  if (index == EntropySet::kNone) return false;
   wm::Packet probe;
   probe.opcode = wm::Opcode::kProbe;
   probe.peth.probe_id = static_cast<uint16_t>(index);
@@ -282,6 +378,7 @@ bool MrcCompleter::send_probe(QpContext& qp) {
   wire::set_source_port(flow, connection.paths.value(index));
   if (!acks_.send_control(qp, flow, probe)) return false;
   connection.probe_from = (index + 1) % connection.paths.size();
+  connection.paths.note_probed(index, now_);
   counters_.add(Counter::mrc_probes_sent);
   return true;
 }

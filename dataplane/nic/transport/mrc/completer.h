@@ -31,13 +31,12 @@ class MrcCompleter {
   void receive_nack(QpContext& qp, const wire::mrc::Packet& nack);
   void receive_ack(QpContext& qp, const wire::mrc::Packet& ack);
 
-  // The first packet of a repetition that a timeout has called for: the path by which it went last
-  // is assumed to be bad.
-  void note_timeout(QpContext& qp, Psn psn);
+  // A packet is about to leave again. If a timeout has called for it, and it is the descriptor's
+  // first, the path by which it went last is assumed to be bad; if it was found missing, that
+  // counts against the path.
+  void note_repetition(QpContext& qp, Psn psn, RepeatCause cause, bool is_first);
   // The path that the packet went by last, which a repetition avoids.
-  static uint32_t path_of(const QpContext& qp, Psn psn) {
-    return qp.mrc->path_of[psn.value() % kWindowLimit];
-  }
+  static uint32_t path_of(const QpContext& qp, Psn psn) { return qp.mrc->ledger.path_of(psn); }
   // A packet has left by the path, which EntropySet::next() has said.
   void note_transmitted(QpContext& qp, const SendDescriptor& d, const wire::Packet& p,
                         uint32_t path);
@@ -51,7 +50,15 @@ class MrcCompleter {
 
  private:
   void take_bitmap(QpContext& qp, const wire::mrc::Seth& seth, Psn come_before);
+  static void note_left(QpContext& qp);
+  void note_come(QpContext& qp, Psn psn);
+  void tell_losses(QpContext& qp);
+  void tell_loss(QpContext& qp, Psn psn);
+  void lose_path(QpContext& qp, uint32_t path);
+  void note_timeout(QpContext& qp, Psn psn);
   void take_path(QpContext& qp, const wire::mrc::Packet& sack);
+  void take_probe_answer(QpContext& qp, const wire::mrc::Packet& sack);
+  void take_trimmed(QpContext& qp, const wire::mrc::Packet& nack);
   void take_congestion(QpContext& qp, const wire::mrc::Packet& sack, uint32_t newly_come);
   void publish_window(QpContext& qp);
   void watch_paths(QpContext& qp);

@@ -120,8 +120,7 @@ bool MrcTransport::send_one(QpContext& qp, SendProgress& progress, bool& blocked
   p.opcode = static_cast<wire::Opcode>(headers.opcode);
   p.mrc = &headers;
   const bool again = headers.retransmission;
-  if (again && repeat_cause_of(d) == RepeatCause::timeout && progress.sent_packets == 0)
-    completer_.note_timeout(qp, p.psn);
+  if (again) completer_.note_repetition(qp, p.psn, repeat_cause_of(d), progress.sent_packets == 0);
   mrc::EntropySet& paths = qp.mrc->paths;
   const uint32_t path =
       paths.next(again ? MrcCompleter::path_of(qp, p.psn) : mrc::EntropySet::kNone);
@@ -141,6 +140,7 @@ void MrcTransport::connect(QpContext& qp) {
   qp.mrc = std::make_unique<MrcConnection>();
   qp.requests.window.reset(Psn(qp.rq_psn), settings_.window);
   qp.mrc->arrivals.reset(Psn(qp.rq_psn), mpr_units(settings_.window));
+  qp.mrc->ledger.reset(settings_.window);
   qp.msn = 0;
   qp.ack_owed = false;
   qp.responses_changed = qp.response_bits_published = false;
