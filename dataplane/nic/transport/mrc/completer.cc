@@ -311,8 +311,8 @@ void MrcCompleter::note_transmitted(QpContext& qp, const SendDescriptor& d, cons
   qp.status->transmitted_psn.store(next.value(), std::memory_order_release);
 }
 
-// Has the window know what has left. A driver keeps to it; one that does not is not understood. What
-// was behind its edge when it left may be inside by now.
+// Has the window know what has left. A driver keeps to it; one that does not is not understood.
+// What was behind its edge when it left may be inside by now.
 void MrcCompleter::note_left(QpContext& qp) {
   mrc::SendWindow& sends = qp.mrc->sends;
   while (before(sends.next(), qp.transmitted) && sends.room() != 0) sends.take();
