@@ -40,7 +40,7 @@ namespace hostnic {
 inline constexpr uint64_t kSegmentMagic = 0x31474553'43494e48;  // "HNICSEG1"
 // The version is raised with every incompatible change of this folder. Both sides refuse another
 // version and name both.
-inline constexpr uint32_t kHostAbiVersion = 29;
+inline constexpr uint32_t kHostAbiVersion = 30;
 
 inline constexpr uint32_t kWindowLimit = 4096;  // PSNs; also the size of every bitmap ring, in bits
 inline constexpr uint32_t kBitmapWords = kWindowLimit / 64;

@@ -37,7 +37,8 @@ void MrcAcks::owe_sack(QpContext& qp, const wire::Packet& p, const wm::Packet& h
   // What the one before says of its path would be lost.
   if (connection.sack_owed && connection.last.marked) send_sack(qp);
   connection.last = answered_by(p, headers);
-  connection.answers_by = p.src_port;
+  // Below is a socket's port, which chooses no path.
+  if (p.src_port >= wire::kFlowTagBase) connection.answers_by = p.src_port;
   connection.sack_owed = true;
   add(qp);
 }
