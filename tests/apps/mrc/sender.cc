@@ -62,6 +62,7 @@ int send_all(int socket) {
   be_refused(end);
   require(end.post(IBV_WR_RDMA_WRITE, 8, 1, true, /*wrong_key=*/true) == 0, "mrc_post_send");
   require(end.next_sent().status == IBV_WC_REM_ACCESS_ERR, "a wrong key: REM_ACCESS_ERR");
+  end.say();
   end.hear();
   end.destroy();
   printf("hostnic-mrc: sender ok\n");
