@@ -126,8 +126,8 @@ std::string to_string(const SwitchSpec& spec) {
 uint32_t path_of(Ipv4Address source, Ipv4Address destination, uint16_t source_port,
                  uint32_t paths) {
   if (paths == 0) return 0;
-  // The same for both directions: an answer that leaves by the port of what it answers takes the
-  // same path back, as it does where paths are planes.
+  // A path is the same in both directions: an answer that leaves by the port of what it answers
+  // takes it back, as where paths are planes.
   const uint32_t low = std::min(raw(source), raw(destination));
   const uint32_t high = std::max(raw(source), raw(destination));
   const uint64_t addresses = uint64_t{low} << 32 | high;

@@ -156,12 +156,17 @@ TEST(SwitchTrims, WhatMrcSendsTooMuch) {
   }
 }
 
-// A trimmed packet that is done with refers to its sender's memory no more.
-TEST(SwitchTrims, NoMemoryStaysReferredTo) {
+// A switch whose queue is so short that most of a message is trimmed.
+WorldSettings trimming() {
   WorldSettings settings;
   settings.transport = Transport::kMrc;
   settings.network_switch = "rate 1Gbit queue 2 trim";
-  Pair pair({}, settings);
+  return settings;
+}
+
+// A trimmed packet that is done with refers to its sender's memory no more.
+TEST(SwitchTrims, NoMemoryStaysReferredTo) {
+  Pair pair({}, trimming());
   pair.post(SendOp::kWrite, 1, pair.at(0, 200 * 4096));
   EXPECT_EQ(pair.status_of_one(), WcStatus::kSuccess);
   EXPECT_TRUE(equal(pair.local, 0, pair.remote, 0, 200 * 4096));
@@ -172,10 +177,7 @@ TEST(SwitchTrims, NoMemoryStaysReferredTo) {
 
 // The NIC tells of each, so that the driver need not find out.
 TEST(SwitchTrims, TheDriverIsToldWhatWasTrimmed) {
-  WorldSettings settings;
-  settings.transport = Transport::kMrc;
-  settings.network_switch = "rate 1Gbit queue 2 trim";
-  Pair pair({}, settings);
+  Pair pair({}, trimming());
   pair.post(SendOp::kWrite, 1, pair.at(0, 200 * 4096));
   EXPECT_EQ(pair.status_of_one(), WcStatus::kSuccess);
   const QpStatus& status = pair.near->host->channel().qp_status(0);

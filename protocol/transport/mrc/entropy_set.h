@@ -35,7 +35,7 @@ class EntropySet {
   // brings it back in vain, or tells nothing new, the next wait is twice as long, so many times.
   static constexpr uint64_t kFirstWaitNs = 200'000;
   static constexpr uint8_t kMostDoublings = 6;
-  // So many packets of a value have to come until it is trusted as at first.
+  // A value is trusted as at first when so many of its packets have come.
   static constexpr uint8_t kProven = 64;
 
   // Makes `count` different values of `seed`, 1 to kMost, in RoCEv2's range of source ports.

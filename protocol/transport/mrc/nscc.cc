@@ -7,7 +7,7 @@ namespace {
 // Eighths of an MTU by which the window grows in a round trip: at most, where there is no queue,
 // and where the queue is at its target.
 constexpr uint64_t kMostPerRoundTrip = 32, kFairPerRoundTrip = 8;
-// So many round trips after a decrease all senders grow alike.
+// All senders grow alike for so many round trips after a decrease.
 constexpr uint64_t kFairRoundTrips = 16;
 constexpr uint64_t kDelayShare = 8;  // one delay's share of an average
 // One packet's share of what is marked, and the part from which marks are all paths' business.

@@ -12,7 +12,7 @@
 namespace hostnic::twin {
 namespace {
 
-// Of newer headers.
+// Newer headers have these.
 constexpr int kDontNeedLocked = 24;
 constexpr int kCollapse = 25;
 constexpr int kGuardInstall = 102, kGuardRemove = 103;

@@ -86,7 +86,7 @@ TEST(MrcNscc, DecreasesOnceARoundTripByHalfAtMost) {
   EXPECT_LT(nscc.window_bytes(), once);
 }
 
-// Of four paths one that marks all is left out by the choice of paths: that is not the window's.
+// The choice of paths leaves out one of four that marks all: the window has no part in that.
 TEST(MrcNscc, MarksOfOnePathOfFourShrinkNothing) {
   Nscc nscc = window_at(64 * kMtu);
   for (uint32_t i = 0; i < 400; ++i)
@@ -95,7 +95,7 @@ TEST(MrcNscc, MarksOfOnePathOfFourShrinkNothing) {
   EXPECT_LT(marks_until_decrease(nscc, kRtt + 10 * kTarget, 100'000'000), 12u);
 }
 
-// Who began behind a full queue takes that for the path's length: marks tell better.
+// A sender that began behind a full queue takes that for the path's length: marks tell better.
 TEST(MrcNscc, LastingMarksShrinkAWindowThatKnowsNoShorterRoundTrip) {
   Nscc nscc;
   nscc.reset({.mtu_bytes = kMtu, .most_bytes = kMost, .least_target_ns = kTarget});
