@@ -425,5 +425,19 @@ TEST_F(MemoryFileView, DeviceMemoryIsFoundByItsName) {
   EXPECT_FALSE(memory::find_device_memory(buffer.va(), 1));
 }
 
+// An adapter can't pin such memory either (pin_user_pages).
+TEST_F(MemoryTest, SecretMemoryIsRefused) {
+  constexpr long kMemfdSecret = 447;  // Linux 5.14
+  const UniqueFd file(static_cast<int>(syscall(kMemfdSecret, 0)));
+  if (file.get() < 0) GTEST_SKIP() << "memfd_secret: " << std::strerror(errno);
+  ASSERT_EQ(ftruncate(file.get(), 4 * kPage), 0);
+  void* const at = mmap(nullptr, 4 * kPage, PROT_READ | PROT_WRITE, MAP_SHARED, file.get(), 0);
+  if (at == MAP_FAILED) GTEST_SKIP() << "secret memory: " << std::strerror(errno);
+  Nic::Mr mr;
+  EXPECT_FALSE(nic.add(reinterpret_cast<uint64_t>(at), 4 * kPage, mr));
+  EXPECT_EQ(nic.error_number, EFAULT) << nic.error;
+  munmap(at, 4 * kPage);
+}
+
 }  // namespace
 }  // namespace hostnic::memory_testing
