@@ -407,16 +407,14 @@ uint64_t Executor::find_gap(size_t count, uint64_t random, size_t align) const {
   return 0;
 }
 
-bool Executor::whole(const Range& range, uint32_t mapping) const {
-  const auto before = model.pages.find(range.first() - 1);
-  const auto behind = model.pages.find(range.first() + range.pages());
-  return (before == model.pages.end() || before->second.mapping != mapping) &&
-         (behind == model.pages.end() || behind->second.mapping != mapping);
-}
-
 void Executor::mark_split(const Range& range) {
   const uint32_t mapping = model.pages.at(range.first()).mapping;
-  if (!whole(range, mapping)) model.split[mapping] = true;
+  // A part beyond a hole counts as well: the range may grow until it meets that.
+  const bool in_part = std::ranges::any_of(model.pages, [&](const auto& each) {
+    return each.second.mapping == mapping &&
+           (each.first < range.first() || each.first >= range.first() + range.pages());
+  });
+  if (in_part) model.split[mapping] = true;
 }
 
 void Executor::keep(uint64_t first, size_t count, size_t every) {

@@ -82,7 +82,6 @@ class Executor {
   // A page's place in the arena.
   int64_t shown(uint64_t number) const { return static_cast<int64_t>(number - arena_); }
   uint32_t new_mapping() { return model.next_mapping++; }
-  bool whole(const Range& range, uint32_t mapping) const;
   void mark_split(const Range& range);
   bool is_split(uint64_t first) { return model.split[model.pages.at(first).mapping]; }
   // Its bytes are not known, for now.
