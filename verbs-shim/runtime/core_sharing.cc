@@ -35,20 +35,23 @@ constexpr uint64_t kBetweenCountsNs = 1'000'000;
 // kForgottenNs is none: the program jumped out of it.
 constexpr uint64_t kPreemptedNs = 30'000, kForgottenNs = 100'000'000;
 
-// Restores the affinity of the calling thread, which has been or is being migrated.
+// Restores the affinity of the calling thread, which has been or is being migrated. An affinity
+// that is neither has been given by the program meanwhile, and stays.
 void restore_affinity(const YieldingPoller& yielding) {
-  while (!yielding.not_migrated.load(std::memory_order_acquire)) {
+  for (bool settled = false; !settled;) {
+    settled = yielding.settled.load(std::memory_order_acquire);
     cpu_set_t now;
     if (sched_getaffinity(0, sizeof(now), &now) != 0) return;
-    if (!CPU_EQUAL(&now, &yielding.allowed)) {
+    if (CPU_EQUAL(&now, &yielding.target)) {
       sched_setaffinity(0, sizeof(yielding.allowed), &yielding.allowed);
       return;
     }
-    sched_yield();  // the migrator has not got that far
+    if (!settled) sched_yield();  // the migrator has not got that far
   }
 }
 
 thread_local uint32_t own_tid = 0;     // 0: gettid() has not been called yet
+thread_local uint32_t yields = 0;      // begun by this thread
 thread_local bool yield_used = false;  // whether somebody used the core that the last yield gave
                                        // away
 
@@ -125,15 +128,17 @@ uint64_t CoreSharing::leave(int cpu) const {
 
 void CoreSharing::yield(TimeNs now_ns) {
   if (own_tid == 0) own_tid = static_cast<uint32_t>(gettid());
-  uint32_t expected = 0;
+  const uint64_t mine =
+      (static_cast<uint64_t>(++yields) << 32 | own_tid) & ~YieldingPoller::kMigrated;
+  uint64_t expected = 0;
   yielding_.cpu.store(static_cast<uint32_t>(sched_getcpu()), std::memory_order_relaxed);
   yielding_.since_ns.store(now_ns, std::memory_order_relaxed);
-  const bool known = yielding_.tid.compare_exchange_strong(expected, own_tid);
+  const bool known = yielding_.yield.compare_exchange_strong(expected, mine);
   sched_yield();
-  expected = own_tid;
-  if (!known || yielding_.tid.compare_exchange_strong(expected, 0)) return;
+  expected = mine;
+  if (!known || yielding_.yield.compare_exchange_strong(expected, 0)) return;
   restore_affinity(yielding_);
-  yielding_.tid.store(0, std::memory_order_release);
+  yielding_.yield.store(0, std::memory_order_release);
 }
 
 bool CoreSharing::share(TimeNs now_ns, uint32_t rounds) {
@@ -165,22 +170,24 @@ bool CoreSharing::share(TimeNs now_ns, uint32_t rounds) {
 }
 
 void CoreSharing::migrate_preempted_poller(TimeNs now_ns) {
-  uint32_t tid = yielding_.tid.load(std::memory_order_acquire);
+  uint64_t yield = yielding_.yield.load(std::memory_order_acquire);
   const TimeNs since_ns = yielding_.since_ns.load(std::memory_order_relaxed);
-  if (!move_threads_ || tid == 0 || (tid & YieldingPoller::kMigrated) != 0 ||
+  if (!move_threads_ || yield == 0 || (yield & YieldingPoller::kMigrated) != 0 ||
       now_ns < since_ns + kPreemptedNs || now_ns > since_ns + kForgottenNs)
     return;
-  const auto pid = static_cast<pid_t>(tid);
-  if (sched_getaffinity(pid, sizeof(yielding_.allowed), &yielding_.allowed) != 0) return;
-  const cpu_set_t target =
+  const pid_t thread = YieldingPoller::thread(yield);
+  if (sched_getaffinity(thread, sizeof(yielding_.allowed), &yielding_.allowed) != 0) return;
+  yielding_.target =
       away_from(static_cast<int>(yielding_.cpu.load(std::memory_order_relaxed)), yielding_.allowed);
-  if (CPU_COUNT(&target) == 0 || !may_move(yielding_.allowed)) return;
+  if (CPU_COUNT(&yielding_.target) == 0 || CPU_EQUAL(&yielding_.target, &yielding_.allowed) ||
+      !may_move(yielding_.allowed))
+    return;
   // From here on the poller waits for us when its yield ends, and restores its affinity before
   // anything else: the program never sees the narrow one.
-  yielding_.not_migrated.store(false, std::memory_order_relaxed);
-  if (!yielding_.tid.compare_exchange_strong(tid, tid | YieldingPoller::kMigrated)) return;
-  if (sched_setaffinity(pid, sizeof(target), &target) != 0)
-    yielding_.not_migrated.store(true, std::memory_order_release);
+  yielding_.settled.store(false, std::memory_order_relaxed);
+  if (!yielding_.yield.compare_exchange_strong(yield, yield | YieldingPoller::kMigrated)) return;
+  sched_setaffinity(thread, sizeof(yielding_.target), &yielding_.target);
+  yielding_.settled.store(true, std::memory_order_release);
 }
 
 void CoreSharing::nap() { hostnic::nap(header_, kNapNs); }

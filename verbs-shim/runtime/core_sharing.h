@@ -48,13 +48,18 @@ uint32_t polls_before_sharing();
 // The one of the threads that poll a device that yields its core just now, if any does: what that
 // thread and the service thread tell each other.
 struct YieldingPoller {
-  static constexpr uint32_t kMigrated = 1u << 31;
+  static constexpr uint64_t kMigrated = uint64_t{1} << 63;
 
-  std::atomic<uint32_t> tid{0};  // 0: none. With kMigrated: the thread has to restore its affinity
+  // The thread's id, and in bits 32 to 62 how many yields it has begun: a migrator that has looked
+  // at one yield does not act on the next. With kMigrated: the thread has to restore its affinity.
+  std::atomic<uint64_t> yield{0};  // 0: none
   std::atomic<uint32_t> cpu{0};
   std::atomic<TimeNs> since_ns{0};
-  cpu_set_t allowed;                      // the affinity to restore
-  std::atomic<bool> not_migrated{false};  // the thread could not be migrated: nothing to restore
+  cpu_set_t allowed;                 // the affinity to restore
+  cpu_set_t target;                  // the affinity that the migrator gives the thread
+  std::atomic<bool> settled{false};  // the migrator has given it, or could not
+
+  static pid_t thread(uint64_t yield) { return static_cast<pid_t>(yield & UINT32_MAX); }
 };
 
 // How the threads of one program share cores over one open device. A thread is moved to another

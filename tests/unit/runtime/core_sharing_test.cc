@@ -30,6 +30,8 @@ void pin_to(int cpu) {
   ASSERT_EQ(sched_setaffinity(0, sizeof(one), &one), 0);
 }
 
+bool is_migrated(uint64_t yield) { return (yield & YieldingPoller::kMigrated) != 0; }
+
 class CoreSharingTest : public testing::Test {
  protected:
   void SetUp() override {
@@ -206,7 +208,7 @@ TEST_F(CoreSharingTest, AThreadOfAForkedChildGoesByItsOwnId) {
     const auto own = static_cast<uint32_t>(gettid());
     std::thread watcher([&] {
       while (!stop.load())
-        if (const uint32_t tid = cores_.yielding().tid.load(); tid != 0) seen.store(tid);
+        if (const uint32_t tid = cores_.yielding().yield.load(); tid != 0) seen.store(tid);
     });
     for (const TimeNs until_ns = monotonic_ns() + 10'000'000'000;
          seen.load() == 0 && monotonic_ns() < until_ns;)
@@ -302,6 +304,27 @@ TEST_F(CoreSharingTest, APollerAloneOnItsCoreYieldsLessOften) {
   }).join();
 }
 
+// Computes on a core until it ends, so that a yield there lasts.
+class Stranger {
+ public:
+  explicit Stranger(int cpu)
+      : thread_([this, cpu] {
+          pin_to(cpu);
+          while (!stop_.load()) {
+          }
+        }) {}
+  ~Stranger() {
+    stop_.store(true);
+    thread_.join();
+  }
+  Stranger(const Stranger&) = delete;
+  Stranger& operator=(const Stranger&) = delete;
+
+ private:
+  std::atomic<bool> stop_{false};
+  std::thread thread_;
+};
+
 // A stranger computes on the poller's core. The service thread is woken on another one, or there.
 class PreemptedPoller : public CoreSharingTest, public testing::WithParamInterface<bool> {};
 
@@ -309,11 +332,7 @@ TEST_P(PreemptedPoller, IsMigrated) {
   const auto cpus = allowed();
   const int crowded = cpus.front(), migrator = GetParam() ? crowded : cpus.back();
   std::atomic<bool> stop{false};
-  std::thread stranger([&] {
-    pin_to(crowded);
-    while (!stop.load()) {
-    }
-  });
+  const Stranger stranger(crowded);
   std::atomic<int> migrated{0};
   std::thread poller([&] {
     while (!stop.load()) {
@@ -322,22 +341,21 @@ TEST_P(PreemptedPoller, IsMigrated) {
       // Now and then: the yields would be costly.
       (void)cores_.share(now_ns_ += 10'000'000'000, 1);
       ASSERT_EQ(allowed(), cpus);
-      ASSERT_EQ(cores_.yielding().tid.load(), 0u);
+      ASSERT_EQ(cores_.yielding().yield.load(), 0u);
     }
   });
   pin_to(migrator);
   for (const TimeNs until_ns = monotonic_ns() + 10'000'000'000;
        migrated.load() < 5 && monotonic_ns() < until_ns;) {
-    const uint32_t tid = cores_.yielding().tid.load();
-    if (tid == 0 || (tid & YieldingPoller::kMigrated) != 0) continue;
+    const uint64_t yield = cores_.yielding().yield.load();
+    if (yield == 0 || is_migrated(yield)) continue;
     // Not yet: it has only begun.
     cores_.migrate_preempted_poller(cores_.yielding().since_ns.load() + 1'000);
-    EXPECT_EQ(cores_.yielding().tid.load() & YieldingPoller::kMigrated, 0u);
+    EXPECT_FALSE(is_migrated(cores_.yielding().yield.load()));
     cores_.migrate_preempted_poller(cores_.yielding().since_ns.load() + 1'000'000);
-    if ((cores_.yielding().tid.load() & YieldingPoller::kMigrated) != 0) ++migrated;
+    if (is_migrated(cores_.yielding().yield.load())) ++migrated;
   }
   stop.store(true);
-  stranger.join();
   poller.join();
   EXPECT_EQ(migrated.load(), 5);
 }
@@ -356,10 +374,10 @@ TEST_F(CoreSharingTest, APreemptedPollerStaysWhereItMayNotBeMoved) {
     int found = 0;
     for (const TimeNs until_ns = monotonic_ns() + 10'000'000'000;
          found < 1'000 && monotonic_ns() < until_ns;) {
-      if (cores->yielding().tid.load() == 0) continue;
+      if (cores->yielding().yield.load() == 0) continue;
       ++found;
       cores->migrate_preempted_poller(cores->yielding().since_ns.load() + 1'000'000);
-      EXPECT_EQ(cores->yielding().tid.load() & YieldingPoller::kMigrated, 0u);
+      EXPECT_FALSE(is_migrated(cores->yielding().yield.load()));
     }
     stop.store(true);
     poller.join();
@@ -372,6 +390,70 @@ INSTANTIATE_TEST_SUITE_P(BySomebody, PreemptedPoller, testing::Bool(),
                            return by.param ? "OnItsCore" : "OnAnother";
                          });
 
+// The affinity that a migrator has read may be the next yield's no more: a poller that leaves a
+// core narrows its own for a moment.
+TEST_F(CoreSharingTest, TheYieldBehindTheOneLookedAtIsNotMigrated) {
+  static const YieldingPoller* yielding = nullptr;
+  static std::atomic<uint32_t> later = 0;
+  const auto later_yield = [] {
+    const uint64_t looked_at = yielding->yield.load();
+    const TimeNs until_ns = monotonic_ns() + 1'000'000'000;
+    for (uint64_t now = looked_at; (now == looked_at || now == 0) && monotonic_ns() < until_ns;)
+      now = yielding->yield.load();
+    ++later;
+    return many();
+  };
+  CoreSharing cores(*header_, doorbell_, true, later_yield);
+  yielding = &cores.yielding();
+  const auto cpus = allowed();
+  const Stranger stranger(cpus.front());
+  std::atomic<bool> stop{false};
+  std::thread poller([&] {
+    while (!stop.load()) {
+      pin_to(cpus.front());
+      ASSERT_EQ(sched_setaffinity(0, sizeof(before_), &before_), 0);
+      (void)cores.share(now_ns_ += 10'000'000'000, 1);
+    }
+  });
+  pin_to(cpus.back());
+  while (later.load() < 20) {
+    if (cores.yielding().yield.load() == 0) continue;
+    cores.migrate_preempted_poller(cores.yielding().since_ns.load() + 1'000'000);
+    EXPECT_FALSE(is_migrated(cores.yielding().yield.load()));
+  }
+  stop.store(true);
+  poller.join();
+}
+
+// Launchers and thread pools pin threads that run already: where one may run is then where it is
+// to be brought, and nothing changes that its poller could wait for.
+TEST_F(CoreSharingTest, APollerThatIsPinnedInItsYieldComesBackFromIt) {
+  const auto cpus = allowed();
+  const Stranger stranger(cpus.front());
+  std::atomic<bool> stop{false};
+  std::thread poller([&] {
+    while (!stop.load()) {
+      pin_to(cpus.front());
+      ASSERT_EQ(sched_setaffinity(0, sizeof(before_), &before_), 0);
+      (void)cores_.share(now_ns_ += 10'000'000'000, 1);
+    }
+  });
+  pin_to(cpus.back());
+  cpu_set_t back;
+  CPU_ZERO(&back);
+  CPU_SET(cpus.back(), &back);
+  for (int pinned = 0; pinned < 20;) {
+    const uint64_t yield = cores_.yielding().yield.load();
+    if (yield == 0 || is_migrated(yield)) continue;
+    if (sched_setaffinity(YieldingPoller::thread(yield), sizeof(back), &back) != 0) continue;
+    cores_.migrate_preempted_poller(cores_.yielding().since_ns.load() + 1'000'000);
+    ++pinned;
+    while (cores_.yielding().yield.load() == yield) sched_yield();
+  }
+  stop.store(true);
+  poller.join();
+}
+
 TEST_F(CoreSharingTest, APollerThatMayRunNowhereElseIsNotFetched) {
   const auto cpus = allowed();
   std::thread poller([&] {
@@ -382,7 +464,7 @@ TEST_F(CoreSharingTest, APollerThatMayRunNowhereElseIsNotFetched) {
   pin_to(cpus.back());
   for (int i = 0; i < 1'000; ++i) {
     cores_.migrate_preempted_poller(cores_.yielding().since_ns.load() + 1'000'000);
-    EXPECT_EQ(cores_.yielding().tid.load() & YieldingPoller::kMigrated, 0u);
+    EXPECT_FALSE(is_migrated(cores_.yielding().yield.load()));
   }
   poller.join();
 }
