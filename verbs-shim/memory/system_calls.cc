@@ -191,7 +191,7 @@ bool SystemCalls::is_growth(uint64_t start, uint64_t end, int advice) try {
 }
 
 // A discard is noticed by whatever way it is made (discards.cc), as long as the watch runs.
-int SystemCalls::madvise(void* at, size_t length_bytes, int advice) {
+int SystemCalls::madvise(void* at, size_t length_bytes, int advice) try {
   const CancellationOff cancellation_off;
   const uint64_t start = address(at), end = start + page_up(length_bytes);
   const bool of_locked = advice == MADV_DONTNEED_LOCKED;
@@ -211,6 +211,9 @@ int SystemCalls::madvise(void* at, size_t length_bytes, int advice) {
     return is_growth(start, end, advice) ? madvise_part(start, end, advice, true, 0) : result;
   }
   const Critical critical(state_);
+  // A bare call may have put other memory there, whose report has not been followed yet: advice is
+  // for what the program has there now.
+  release_.lose_where_gone(start, end);
   bool has_holes = false;
   uint64_t done = start;
   while (done < end) {
@@ -233,6 +236,9 @@ int SystemCalls::madvise(void* at, size_t length_bytes, int advice) {
   }
   if (has_holes) errno = ENOMEM;
   return has_holes ? -1 : 0;
+} catch (...) {
+  errno = ENOMEM;
+  return -1;
 }
 
 // Watches again what is still there after all.

@@ -273,6 +273,29 @@ TEST_F(MemoryInterpose, GrowthTakesAdviceAboutPrivateMemory) {
   EXPECT_EQ(0, madvise(buffer.data(), 4 * kPage, MADV_WIPEONFORK)) << std::strerror(errno);
 }
 
+// A bare call has put other memory where registered memory was, and its report may still be under
+// way.
+TEST_F(MemoryInterpose, AdviceIsForWhatIsThereNow) {
+  if (!migrates()) GTEST_SKIP() << registrar().status();
+  constexpr int kRounds = 20;
+  for (int round = 0; round < kRounds; ++round) {
+    Buffer buffer(32 * kPage);
+    buffer.fill(6);
+    Nic::Mr mr;
+    ASSERT_TRUE(nic.add(buffer.va(), buffer.size(), mr)) << nic.error;
+    ASSERT_EQ(buffer.data(),
+              memory::raw_mmap(buffer.data(), buffer.size(), PROT_READ | PROT_WRITE,
+                               MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0));
+    ASSERT_EQ(0, madvise(buffer.data(), buffer.size(), MADV_WIPEONFORK)) << std::strerror(errno);
+    std::memset(buffer.data(), 7, buffer.size());
+    in_child([&] {
+      for (size_t page = 0; page < 32; ++page)
+        ASSERT_EQ(std::byte{0}, buffer.data()[page * kPage]) << round << ", page " << page;
+    });
+    nic.remove(mr);
+  }
+}
+
 TEST_F(MemoryInterpose, MovedMemoryKeepsItsBytes) {
   Buffer buffer(kMiB), target(kMiB);
   buffer.fill(5);
