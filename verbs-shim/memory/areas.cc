@@ -9,6 +9,7 @@
 #include <charconv>
 
 #include "protocol/hostif/unique_fd.h"
+#include "verbs-shim/memory/own_proc.h"
 
 namespace hostnic::memory {
 namespace {
@@ -20,18 +21,18 @@ TextRoom registrars_room;
 // Calls `use(line, length)` for the lines of a file in /proc until it returns false. It does
 // without stdio, which allocates.
 template <typename Use>
-bool for_each_line(const char* path, Use use, TextRoom& room = registrars_room) {
-  const int fd = open(path, O_RDONLY | O_CLOEXEC);
-  if (fd < 0) return false;
+bool for_each_line_of(int fd, Use use, TextRoom& room) {
   char* const text = room.text;
+  off_t offset = 0;
   size_t filled = 0;
   int error = 0;
   bool more = true;
   while (more) {
-    const ssize_t got = read(fd, text + filled, TextRoom::kBytes - filled);
+    const ssize_t got = pread(fd, text + filled, TextRoom::kBytes - filled, offset);
     if (got < 0 && errno == EINTR) continue;
     if (got < 0) error = errno;
     if (got <= 0) break;
+    offset += got;
     filled += static_cast<size_t>(got);
     size_t begin = 0;
     while (more) {
@@ -46,10 +47,42 @@ bool for_each_line(const char* path, Use use, TextRoom& room = registrars_room) 
     std::memmove(text, text + begin, filled - begin);
     filled -= begin;
   }
-  close(fd);
   errno = error;
   return error == 0;
 }
+
+// The same for /proc/self/NAME.
+template <typename Use>
+bool for_each_line(const char* name, Use use, TextRoom& room = registrars_room) {
+  const int fd = open_own_proc(name, O_RDONLY);
+  if (fd < 0) return false;
+  const bool read = for_each_line_of(fd, use, room);
+  close_own_proc(fd);
+  return read;
+}
+
+// The same for the list of mappings.
+template <typename Use>
+bool for_each_mapping(Use use, TextRoom& room = registrars_room) {
+  const int fd = own_maps();
+  return fd >= 0 ? for_each_line_of(fd, use, room) : for_each_line("maps", use, room);
+}
+
+// The list of mappings, to be asked by PROCMAP_QUERY.
+class Maps {
+ public:
+  Maps() : kept_(own_maps()), opened_(kept_ < 0 ? open_own_proc("maps", O_RDONLY) : -1) {}
+  ~Maps() {
+    if (opened_ >= 0) close_own_proc(opened_);
+  }
+  Maps(const Maps&) = delete;
+  Maps& operator=(const Maps&) = delete;
+
+  int fd() const { return kept_ >= 0 ? kept_ : opened_; }
+
+ private:
+  const int kept_, opened_;
+};
 
 struct Cursor {
   const char* at;
@@ -141,8 +174,8 @@ bool read_areas(uint64_t start, uint64_t end, RawVector<Area>& areas) {
 
 bool query_areas(uint64_t start, uint64_t end, RawVector<Area>& areas) {
   areas.clear();
-  const UniqueFd maps(open("/proc/self/maps", O_RDONLY | O_CLOEXEC));
-  if (maps.get() < 0) return false;
+  const Maps maps;
+  if (maps.fd() < 0) return false;
   const auto query = [&](uint64_t at, uint64_t flags, ProcmapQuery& answer) {
     answer = {};
     answer.size = sizeof(answer);
@@ -150,7 +183,7 @@ bool query_areas(uint64_t start, uint64_t end, RawVector<Area>& areas) {
     answer.query_addr = at;
     answer.vma_name_size = TextRoom::kBytes;
     answer.vma_name_addr = address(registrars_room.text);
-    return ioctl(maps.get(), kProcmapQuery, &answer) == 0;
+    return ioctl(maps.fd(), kProcmapQuery, &answer) == 0;
   };
   ProcmapQuery answer;
   for (uint64_t at = start; at < end; at = answer.vma_end) {
@@ -171,7 +204,7 @@ bool parse_areas(uint64_t start, uint64_t end, RawVector<Area>& areas) {
   uint64_t previous_end = 0;
   bool previous_closed = false;
   Area area;
-  return for_each_line("/proc/self/maps", [&](const char* line, size_t length) {
+  return for_each_mapping([&](const char* line, size_t length) {
     if (!parse_area(line, length, area)) return true;
     if (area.end > start && area.start < end) {
       area.above_guard = previous_closed && previous_end == area.start;
@@ -186,18 +219,17 @@ bool parse_areas(uint64_t start, uint64_t end, RawVector<Area>& areas) {
 
 bool next_area(uint64_t at, Area& area, TextRoom& room) {
   {
-    const UniqueFd maps(open("/proc/self/maps", O_RDONLY | O_CLOEXEC));
+    const Maps maps;
     ProcmapQuery answer{};
     answer.size = sizeof(answer);
     answer.query_flags = kCoveringOrNext;
     answer.query_addr = at;
-    const bool found = maps.get() >= 0 && ioctl(maps.get(), kProcmapQuery, &answer) == 0;
+    const bool found = maps.fd() >= 0 && ioctl(maps.fd(), kProcmapQuery, &answer) == 0;
     if (found) area = area_of(answer, "");
     if (found || errno == ENOENT) return found;
   }
   bool found = false;
-  for_each_line(
-      "/proc/self/maps",
+  for_each_mapping(
       [&](const char* line, size_t length) {
         found = parse_area(line, length, area) && area.end > at;
         return !found;
@@ -207,8 +239,7 @@ bool next_area(uint64_t at, Area& area, TextRoom& room) {
 }
 
 void visit_areas(TextRoom& room, bool (*use)(void*, const Area&), void* argument) {
-  for_each_line(
-      "/proc/self/maps",
+  for_each_mapping(
       [&](const char* line, size_t length) {
         Area area;
         return !parse_area(line, length, area) || use(argument, area);
@@ -221,7 +252,7 @@ uint64_t first_locked(uint64_t start, uint64_t end, TextRoom& room) {
   Area area;
   uint64_t first = end;
   for_each_line(
-      "/proc/self/smaps",
+      "smaps",
       [&](const char* line, size_t length) {
         if (Area header; parse_area(line, length, header)) area = header;
         if (area.end > start && starts_with(line, length, "VmFlags:") &&
@@ -240,7 +271,7 @@ bool find_shifted(uint64_t at, const FileRange& range, Area& found, bool& known)
            area.offset < range.end && area.offset + (area.end - area.start) > range.start;
   };
   bool any = false;
-  known = for_each_line("/proc/self/maps", [&](const char* line, size_t length) {
+  known = for_each_mapping([&](const char* line, size_t length) {
     Area area;
     if (!parse_area(line, length, area) || !shows(area)) return true;
     any = true;
@@ -252,7 +283,7 @@ bool find_shifted(uint64_t at, const FileRange& range, Area& found, bool& known)
 
 size_t count_areas() {
   size_t count = 0;
-  for_each_line("/proc/self/maps", [&](const char*, size_t) {
+  for_each_mapping([&](const char*, size_t) {
     count++;
     return true;
   });
@@ -261,7 +292,7 @@ size_t count_areas() {
 
 bool has_aio_context() {
   bool found = false;
-  const bool read = for_each_line("/proc/self/maps", [&](const char* line, size_t length) {
+  const bool read = for_each_mapping([&](const char* line, size_t length) {
     found = memmem(line, length, "/[aio]", std::strlen("/[aio]")) != nullptr;
     return !found;
   });
@@ -270,7 +301,7 @@ bool has_aio_context() {
 
 bool mark_locked(RawVector<Area>& areas) {
   uint64_t start = 0;
-  return for_each_line("/proc/self/smaps", [&](const char* line, size_t length) {
+  return for_each_line("smaps", [&](const char* line, size_t length) {
     Area header;
     if (parse_area(line, length, header)) start = header.start;
     if (starts_with(line, length, "VmFlags:") && memmem(line, length, " lo", 3) != nullptr)
@@ -285,7 +316,7 @@ ProcessMemory process_memory() { return process_memory(registrars_room); }
 ProcessMemory process_memory(TextRoom& room) {
   ProcessMemory memory;
   for_each_line(
-      "/proc/self/status",
+      "status",
       [&](const char* line, size_t length) {
         uint64_t* value = starts_with(line, length, "VmLck:")   ? &memory.locked_kb
                           : starts_with(line, length, "VmPin:") ? &memory.pinned_kb
@@ -302,10 +333,15 @@ ProcessMemory process_memory(TextRoom& room) {
 
 size_t max_map_count() {
   size_t value = 65530;
-  for_each_line("/proc/sys/vm/max_map_count", [&](const char* line, size_t length) {
-    std::from_chars(line, line + length, value);
-    return false;
-  });
+  const UniqueFd file(open("/proc/sys/vm/max_map_count", O_RDONLY | O_CLOEXEC));
+  if (file.get() >= 0)
+    for_each_line_of(
+        file.get(),
+        [&](const char* line, size_t length) {
+          std::from_chars(line, line + length, value);
+          return false;
+        },
+        registrars_room);
   return value;
 }
 

@@ -100,7 +100,7 @@ bool is_unmap(const BlockedCall& call, uint64_t& start, uint64_t& end) {
 
 void for_each_blocked_call(SettleCall* settle, const EventReader& reader) {
   const auto self = static_cast<int>(syscall(SYS_gettid));
-  for_each_number("/proc/self/task", [&](int thread) {
+  for_each_number("task", [&](int thread) {
     if (thread == self) return true;
     BlockedCall call;
     if (!read_call(thread, call)) return true;

@@ -12,6 +12,7 @@
 #include "verbs-shim/base/own_descriptors.h"
 #include "verbs-shim/memory/blocked_calls.h"
 #include "verbs-shim/memory/critical.h"
+#include "verbs-shim/memory/own_proc.h"
 
 namespace hostnic::memory {
 
@@ -125,6 +126,7 @@ void move_in_parts(uint64_t from, uint64_t length, uint64_t to) {
 void Forks::after_in_child() {
   const int saved_errno = errno;
   lend_kept_in_child();
+  forget_own_proc();
   for (const Snapshot& snapshot : snapshots_) {
     const uint64_t length = snapshot.end - snapshot.start;
     move_in_parts(snapshot.copy, length, snapshot.start);

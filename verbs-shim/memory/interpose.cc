@@ -141,9 +141,8 @@ HOSTNIC_INTERPOSED void* mmap64(void* at, size_t length, int prot, int flags, in
 
 HOSTNIC_INTERPOSED int madvise(void* at, size_t length, int advice) noexcept {
   // What a bare mremap has grown in place is the mirror's, and nothing in the table.
-  const bool may_be_growth =
-      (advice == MADV_FREE || advice == MADV_WIPEONFORK || advice == MADV_DONTFORK) &&
-      RegistrarState::has_migrated.load();
+  const bool may_be_growth = (advice == MADV_FREE || SystemCalls::is_for_private_memory(advice)) &&
+                             RegistrarState::has_migrated.load();
   if (!may_be_growth && !MemoryRegistrar::concerns(address(at), length))
     return libc_madvise(at, length, advice);
   return MemoryRegistrar::process().system_calls().madvise(at, length, advice);

@@ -13,6 +13,7 @@
 #include <cstring>
 
 #include "verbs-shim/memory/late_fill.h"
+#include "verbs-shim/memory/own_proc.h"
 
 #ifndef USERFAULTFD_IOC_NEW
 #define USERFAULTFD_IOC_NEW _IO(0xAA, 0x00)
@@ -62,8 +63,9 @@ int LateFill::open_descriptors() {
   if (fd_ < 0 && given_.lent_device >= 0)
     fd_ = ioctl(given_.lent_device, USERFAULTFD_IOC_NEW, kFlags);
   if (fd_ < 0) return errno;
+  const OwnProc proc = keep_own_proc_in_own_table();
   // Its copies of the program's descriptors would keep pipes and sockets open.
-  int kept[] = {fd_, own_mirror_fd_, own_pagemap_fd, own_watch_fd_};
+  int kept[] = {fd_, own_mirror_fd_, own_pagemap_fd, own_watch_fd_, proc.folder, proc.maps};
   std::ranges::sort(kept);
   unsigned next = 0;
   for (const int each : kept) {

@@ -3,7 +3,6 @@
 
 #include <fcntl.h>
 #include <pthread.h>
-#include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
 
@@ -15,6 +14,7 @@
 #include "verbs-shim/base/own_descriptors.h"
 #include "verbs-shim/memory/critical.h"
 #include "verbs-shim/memory/fork_init.h"
+#include "verbs-shim/memory/own_proc.h"
 
 namespace hostnic::memory {
 namespace {
@@ -67,21 +67,19 @@ void MemoryRegistrar::open_own_memory() {
 }
 
 void MemoryRegistrar::open_own_memory_locked() {
+  keep_own_proc();
   if (state_.mem_fd >= 0 && state_.pagemap_fd >= 0) return;
-  // The process is made "dumpable" for the moment: one that has changed its user is not, and then
-  // its files here are root's.
-  const int dumpable = prctl(PR_GET_DUMPABLE);
-  if (dumpable != 1) prctl(PR_SET_DUMPABLE, 1);
   if (state_.mem_fd < 0) {
-    const UniqueFd opened(open("/proc/self/mem", O_RDWR | O_CLOEXEC));
-    state_.mem_fd = keep_copy(opened.get());
+    const int opened = open_own_proc("mem", O_RDWR);
+    state_.mem_fd = keep_copy(opened);
     state_.mem_error = state_.mem_fd < 0 ? errno : 0;
+    close_own_proc(opened);
   }
   if (state_.pagemap_fd < 0) {
-    const UniqueFd opened(open("/proc/self/pagemap", O_RDONLY | O_CLOEXEC));
-    state_.pagemap_fd = keep_copy(opened.get());
+    const int opened = open_own_proc("pagemap", O_RDONLY);
+    state_.pagemap_fd = keep_copy(opened);
+    close_own_proc(opened);
   }
-  if (dumpable != 1) prctl(PR_SET_DUMPABLE, 0);
 }
 
 Failure MemoryRegistrar::read_environment() {

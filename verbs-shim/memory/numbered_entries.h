@@ -14,14 +14,16 @@
 #include <string_view>
 #include <system_error>
 
+#include "verbs-shim/memory/own_proc.h"
+
 namespace hostnic::memory {
 
-// Calls `use(number)` for the entries of a directory whose names are numbers until it says
-// false. It reads by getdents64: opendir would call malloc. Returns false if `use` said so, or if
-// the directory can't be read.
+// Calls `use(number)` for the entries of the directory /proc/self/NAME whose names are numbers
+// until it says false. It reads by getdents64: opendir would call malloc. Returns false if `use`
+// said so, or if the directory can't be read.
 template <typename Use>
-bool for_each_number(const char* path, Use use) {
-  const int directory = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+bool for_each_number(const char* name, Use use) {
+  const int directory = open_own_proc(name, O_RDONLY | O_DIRECTORY);
   if (directory < 0) return false;
   alignas(dirent64) char buffer[4096];
   bool more = true;
@@ -31,12 +33,13 @@ bool for_each_number(const char* path, Use use) {
       const auto* entry = reinterpret_cast<const dirent64*>(buffer + at);
       at += entry->d_reclen;
       int number = -1;
-      const char* name = entry->d_name;
-      if (std::from_chars(name, name + std::strlen(name), number).ec == std::errc{})
+      const char* entry_name = entry->d_name;
+      if (std::from_chars(entry_name, entry_name + std::strlen(entry_name), number).ec ==
+          std::errc{})
         more = use(number);
     }
   }
-  close(directory);
+  close_own_proc(directory);
   return more && got == 0;
 }
 
@@ -44,18 +47,16 @@ bool for_each_number(const char* path, Use use) {
 // ENOENT or ESRCH when the thread is over.
 template <size_t kLength>
 ssize_t read_of_thread(pid_t thread, std::string_view file, char (&text)[kLength]) {
-  constexpr std::string_view kFolder = "/proc/self/task/";
-  char path[64] = {};
-  std::memcpy(path, kFolder.data(), kFolder.size());
-  char* at = std::to_chars(path + kFolder.size(), path + sizeof(path) / 2, thread).ptr;
+  constexpr std::string_view kFolder = "task/";
+  char name[64] = {};
+  std::memcpy(name, kFolder.data(), kFolder.size());
+  char* at = std::to_chars(name + kFolder.size(), name + sizeof(name) / 2, thread).ptr;
   *at++ = '/';
   std::memcpy(at, file.data(), file.size());
-  const int fd = open(path, O_RDONLY | O_CLOEXEC);
+  const int fd = open_own_proc(name, O_RDONLY);
   if (fd < 0) return -1;
   const ssize_t got = read(fd, text, kLength);
-  const int error = errno;
-  close(fd);
-  errno = error;
+  close_own_proc(fd);
   return got;
 }
 

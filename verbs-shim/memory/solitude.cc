@@ -70,13 +70,12 @@ bool is_alone(std::span<const pid_t> ours) {
   constexpr int kTries = 100;
   const auto self = static_cast<pid_t>(syscall(SYS_gettid));
   int tries = kTries;
-  return for_each_number("/proc/self/task",
+  return for_each_number("task",
                          [&](pid_t thread) {
                            return thread == self || std::ranges::find(ours, thread) != ours.end() ||
                                   is_over(thread, tries);
                          }) &&
-         for_each_number("/proc/self/fd", [](int fd) { return !is_io_uring(fd); }) &&
-         !has_aio_context();
+         for_each_number("fd", [](int fd) { return !is_io_uring(fd); }) && !has_aio_context();
 }
 
 }  // namespace hostnic::memory

@@ -128,6 +128,10 @@ void* SystemCalls::sbrk(intptr_t increment, uint64_t now) try {
   return MAP_FAILED;
 }
 
+bool SystemCalls::is_for_private_memory(int advice) {
+  return advice == MADV_WIPEONFORK || advice == MADV_DONTFORK || advice == MADV_GUARD_INSTALL;
+}
+
 // Gives advice about private memory to pages that are shared for now. Advice about the area waits
 // in the stash.
 int SystemCalls::madvise_part(uint64_t start, uint64_t end, int advice, bool in_mirror,
@@ -199,7 +203,7 @@ int SystemCalls::madvise(void* at, size_t length_bytes, int advice) try {
   if (is_discard && start % kPageBytes == 0 && !state_.mirror_watch.reports() &&
       in_mirror(start, end))
     bare_calls_.before_discard({start, end, of_locked}, state_.mirror_fd);
-  if ((advice == MADV_WIPEONFORK || advice == MADV_DONTFORK) && state_.has_migrated.load()) {
+  if (is_for_private_memory(advice) && state_.has_migrated.load()) {
     const Critical critical(state_);
     large_moves_.bring_home(start, end);
     release_.bring_growth_in(start, end);

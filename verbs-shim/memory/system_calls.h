@@ -42,6 +42,9 @@ class SystemCalls {
   int brk(void* end, uint64_t now);
   void* sbrk(intptr_t increment, uint64_t now);
   int madvise(void* at, size_t length_bytes, int advice);
+  // Whether the kernel gives such advice to private memory only, or empties private pages by it: it
+  // is not for pages of the mirror, the table's or others.
+  static bool is_for_private_memory(int advice);
   void* mremap(void* from, size_t old_length, size_t length, int flags, void* to);
   // mremap without MREMAP_MAYMOVE, which libc's has said ENOMEM to, of memory that does not concern
   // us: what is in its way may be ours.

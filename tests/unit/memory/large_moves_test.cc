@@ -243,6 +243,21 @@ TEST_F(MemoryLargeMoves, WhatIsDiscardedOrAdvisedThere) {
   EXPECT_EQ(changed(target.data() + 2 * kMiB, kMuch - 2 * kMiB, 2 * kMiB), 0u);
 }
 
+// Guard pages (Linux 6.13) take the contents of what they guard, wherever the mirror shows it.
+TEST_F(MemoryLargeMoves, GuardedMemoryIsEmptyAfterwards) {
+  constexpr int kInstall = 102, kRemove = 103;
+  Buffer buffer(kMuch), target(kMuch);
+  Nic::Mr mr;
+  add(buffer, mr);
+  ASSERT_EQ(target.data(), move(buffer.data(), kMuch, kMuch, &target));
+  nic.remove(mr);
+  if (madvise(target.data() + kMiB, kMiB, kInstall) != 0) GTEST_SKIP() << std::strerror(errno);
+  ASSERT_EQ(madvise(target.data() + kMiB, kMiB, kRemove), 0) << std::strerror(errno);
+  EXPECT_EQ(not_zero(target.data() + kMiB, kMiB), 0u);
+  EXPECT_EQ(changed(target.data(), kMiB), 0u);
+  EXPECT_EQ(changed(target.data() + 2 * kMiB, kMuch - 2 * kMiB, 2 * kMiB), 0u);
+}
+
 TEST_F(MemoryLargeMoves, WhatStaysMappedIsEmpty) { move_and_leave_mapped(nullptr); }
 
 TEST_F(MemoryLargeMoves, WhatStaysMappedWhereThePlaceIsFixedIsEmpty) {
