@@ -140,8 +140,9 @@ HOSTNIC_INTERPOSED void* mmap64(void* at, size_t length, int prot, int flags, in
 }
 
 HOSTNIC_INTERPOSED int madvise(void* at, size_t length, int advice) noexcept {
-  // What a bare mremap has grown in place is the mirror's, and nothing in the table.
-  const bool may_be_growth = (advice == MADV_FREE || SystemCalls::is_for_private_memory(advice)) &&
+  // What has moved or grown in the mirror is nothing in the table.
+  const bool may_be_growth = (advice == MADV_FREE || advice == MADV_WIPEONFORK ||
+                              advice == MADV_DONTFORK || advice == MADV_GUARD_INSTALL) &&
                              RegistrarState::has_migrated.load();
   if (!may_be_growth && !MemoryRegistrar::concerns(address(at), length))
     return libc_madvise(at, length, advice);

@@ -11,10 +11,6 @@
 #include "verbs-shim/memory/libc_calls.h"
 #include "verbs-shim/memory/system_change.h"
 
-#ifndef MADV_GUARD_INSTALL  // Linux 6.13, of files 6.15
-#define MADV_GUARD_INSTALL 102
-#endif
-
 namespace hostnic::memory {
 
 // Begins a change; returns false if nothing in the table is concerned.
@@ -128,10 +124,6 @@ void* SystemCalls::sbrk(intptr_t increment, uint64_t now) try {
   return MAP_FAILED;
 }
 
-bool SystemCalls::is_for_private_memory(int advice) {
-  return advice == MADV_WIPEONFORK || advice == MADV_DONTFORK || advice == MADV_GUARD_INSTALL;
-}
-
 // Gives advice about private memory to pages that are shared for now. Advice about the area waits
 // in the stash.
 int SystemCalls::madvise_part(uint64_t start, uint64_t end, int advice, bool in_mirror,
@@ -161,7 +153,7 @@ int SystemCalls::madvise_part(uint64_t start, uint64_t end, int advice, bool in_
         errno = error;
         return -1;
       }
-      return give(start, advice) == 0 && Migrator::clear(state_.mirror_fd, start, end) ? 0 : -1;
+      return give(start, advice);
     case MADV_REMOVE:  // the advice is for shared memory only
       errno = EINVAL;
       return -1;
@@ -194,16 +186,31 @@ bool SystemCalls::is_growth(uint64_t start, uint64_t end, int advice) try {
   return false;
 }
 
-// A discard is noticed by whatever way it is made (discards.cc), as long as the watch runs.
+// Of guarded memory the mirror's pages would be there again when the guards go, at another offset
+// where they have moved. The kernel goes on behind holes.
 int SystemCalls::madvise(void* at, size_t length_bytes, int advice) try {
   const CancellationOff cancellation_off;
+  const int result = advise(at, length_bytes, advice);
+  if (advice != MADV_GUARD_INSTALL || (result != 0 && errno != ENOMEM)) return result;
+  const int error = errno;
+  const uint64_t start = address(at);
+  bare_calls_.before_discard({start, start + page_up(length_bytes), false}, state_.mirror_fd);
+  errno = error;
+  return result;
+} catch (...) {
+  errno = ENOMEM;
+  return -1;
+}
+
+// A discard is noticed by whatever way it is made (discards.cc), as long as the watch runs.
+int SystemCalls::advise(void* at, size_t length_bytes, int advice) {
   const uint64_t start = address(at), end = start + page_up(length_bytes);
   const bool of_locked = advice == MADV_DONTNEED_LOCKED;
   const bool is_discard = advice == MADV_DONTNEED || of_locked;
   if (is_discard && start % kPageBytes == 0 && !state_.mirror_watch.reports() &&
       in_mirror(start, end))
     bare_calls_.before_discard({start, end, of_locked}, state_.mirror_fd);
-  if (is_for_private_memory(advice) && state_.has_migrated.load()) {
+  if ((advice == MADV_WIPEONFORK || advice == MADV_DONTFORK) && state_.has_migrated.load()) {
     const Critical critical(state_);
     large_moves_.bring_home(start, end);
     release_.bring_growth_in(start, end);
@@ -240,9 +247,6 @@ int SystemCalls::madvise(void* at, size_t length_bytes, int advice) try {
   }
   if (has_holes) errno = ENOMEM;
   return has_holes ? -1 : 0;
-} catch (...) {
-  errno = ENOMEM;
-  return -1;
 }
 
 // Watches again what is still there after all.

@@ -16,6 +16,10 @@
 #include "verbs-shim/memory/page_release.h"
 #include "verbs-shim/memory/registrar_state.h"
 
+#ifndef MADV_GUARD_INSTALL  // Linux 6.13, of files 6.15
+#define MADV_GUARD_INSTALL 102
+#endif
+
 namespace hostnic::memory {
 
 class SystemChange;
@@ -42,9 +46,6 @@ class SystemCalls {
   int brk(void* end, uint64_t now);
   void* sbrk(intptr_t increment, uint64_t now);
   int madvise(void* at, size_t length_bytes, int advice);
-  // Whether the kernel gives such advice to private memory only, or empties private pages by it: it
-  // is not for pages of the mirror, the table's or others.
-  static bool is_for_private_memory(int advice);
   void* mremap(void* from, size_t old_length, size_t length, int flags, void* to);
   // mremap without MREMAP_MAYMOVE, which libc's has said ENOMEM to, of memory that does not concern
   // us: what is in its way may be ours.
@@ -84,6 +85,7 @@ class SystemCalls {
   void watch_left_behind(uint64_t start, uint64_t end);
   bool in_mirror(uint64_t start, uint64_t end);
   bool is_growth(uint64_t start, uint64_t end, int advice);
+  int advise(void* at, size_t length_bytes, int advice);
   int madvise_part(uint64_t start, uint64_t end, int advice, bool in_mirror, uint64_t stash_delta);
 
   RegistrarState& state_;
