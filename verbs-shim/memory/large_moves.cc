@@ -63,24 +63,33 @@ bool LargeMoves::is_valid(const Remap& call) const {
 }
 
 // Finds the areas of [start, end), cut to it. Returns false if they are not the program's one piece
-// of private memory, locked or not as a whole, or not much of it is in the mirror and all at home.
-bool LargeMoves::find_parts(const Remap& call, RawVector<Area>& parts) const {
+// of private memory, locked or not as a whole.
+bool LargeMoves::find_piece(const Remap& call, RawVector<Area>& parts) const {
   if (!read_areas(call.start, call.end(), parts)) return false;
   if (process_memory().locked_kb != 0 && !mark_locked(parts)) return false;
-  uint64_t at = call.start, in_mirror_bytes = 0;
-  bool any_away = false;
+  uint64_t at = call.start;
   for (Area& part : parts) {
-    const bool in_mirror = state_.is_of_mirror(part);
     if (part.start > at || part.prot != parts.front().prot || part.locked != parts.front().locked ||
-        (!in_mirror && (part.shared || part.inode != 0)))
+        (!state_.is_of_mirror(part) && (part.shared || part.inode != 0)))
       return false;
     part.offset += at - part.start;
     part.start = at;
     part.end = at = std::min(part.end, call.end());
-    if (in_mirror) in_mirror_bytes += part.end - part.start;
-    any_away |= in_mirror && !is_at_home(part);
   }
-  return at == call.end() && (in_mirror_bytes >= kLargeMoveBytes || any_away);
+  return at == call.end();
+}
+
+// The same of a piece of which much is in the mirror, or some away from home.
+bool LargeMoves::find_parts(const Remap& call, RawVector<Area>& parts) const {
+  if (!find_piece(call, parts)) return false;
+  uint64_t in_mirror_bytes = 0;
+  bool any_away = false;
+  for (const Area& part : parts) {
+    if (!state_.is_of_mirror(part)) continue;
+    in_mirror_bytes += part.end - part.start;
+    any_away |= !is_at_home(part);
+  }
+  return in_mirror_bytes >= kLargeMoveBytes || any_away;
 }
 
 // Whether the program wants memory to grow in place, and a place that pages came from lies there.
@@ -145,6 +154,18 @@ void* LargeMoves::move(const Remap& call, const RawVector<Area>& parts) {
   note(call, parts, result != MAP_FAILED ? address(result) : call.start);
   errno = error;
   return result;
+}
+
+void* LargeMoves::move_divided(const Remap& call) {
+  RawVector<Area> parts;
+  {
+    const Critical critical(state_);
+    if (!is_valid(call) || call.new_bytes < call.old_bytes || !find_piece(call, parts) ||
+        parts.size() < 2 ||
+        std::ranges::any_of(parts, [this](const Area& part) { return state_.is_of_mirror(part); }))
+      return failed(EFAULT);
+  }
+  return move_parts(call, parts);
 }
 
 void* LargeMoves::move_parts(const Remap& call, const RawVector<Area>& parts) {

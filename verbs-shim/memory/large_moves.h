@@ -40,12 +40,18 @@ class LargeMoves {
   bool takes(const Remap& call, RawVector<Area>& parts);
   // Returns what mremap does, with errno. Without the lock.
   void* move(const Remap& call, const RawVector<Area>& parts);
+  // Does a call that the kernel has refused (EFAULT), because memory that is one piece for the
+  // program has been divided into areas: what stayed mapped at the old place of a move while its
+  // neighbours were in the mirror never becomes one area with them again. Returns what mremap does,
+  // with errno. Without the lock.
+  void* move_divided(const Remap& call);
   // Brings home what the program sees in [start, end) of pages of the mirror that have moved, as
   // far as no key leads to it there and nobody else can touch it. With the lock.
   void bring_home(uint64_t start, uint64_t end);
 
  private:
   bool is_valid(const Remap& call) const;
+  bool find_piece(const Remap& call, RawVector<Area>& parts) const;
   bool find_parts(const Remap& call, RawVector<Area>& parts) const;
   void* move_parts(const Remap& call, const RawVector<Area>& parts);
   bool grows_into_stash(const Remap& call);

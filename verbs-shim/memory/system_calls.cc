@@ -391,6 +391,8 @@ void* SystemCalls::mremap(void* from, size_t old_length, size_t length, int flag
   void* result = !parts.empty()        ? large_moves_.move(call, parts)
                  : flags == 0 && grows ? grow_in_place(from, old_length, length)
                                        : libc_mremap(from, old_length, length, flags, to);
+  if (result == MAP_FAILED && errno == EFAULT && state_.has_migrated.load())
+    result = large_moves_.move_divided(call);
   const int error = errno;
   if (result != MAP_FAILED) {
     change.took(kept_end, end);

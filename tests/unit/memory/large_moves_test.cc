@@ -261,6 +261,27 @@ TEST_F(MemoryLargeMoves, GuardedMemoryIsEmptyAfterwards) {
   EXPECT_EQ(changed(target.data() + 4 * kMiB, kMuch - 4 * kMiB, 4 * kMiB), 0u);
 }
 
+// What stayed mapped in the middle has become an area of its own, which the kernel doesn't move
+// with its neighbours.
+TEST_F(MemoryLargeMoves, WhatTheMirrorHasDividedIsOnePiece) {
+  constexpr size_t kBytes = kMiB, kAt = 20 * kPage, kLeft = 2 * kPage;
+  Buffer buffer(kBytes), away(kLeft);
+  Nic::Mr mr;
+  add(buffer, mr);
+  std::byte* const left = buffer.data() + kAt;
+  ASSERT_EQ(away.data(), mremap(left, kLeft, kLeft,
+                                MREMAP_MAYMOVE | MREMAP_FIXED | MREMAP_DONTUNMAP, away.data()))
+      << std::strerror(errno);
+  std::memset(left, 1, kLeft);
+  std::byte* const at = move(buffer.data(), kBytes, 2 * kBytes, nullptr);
+  ASSERT_NE(at, nullptr);
+  EXPECT_EQ(changed(at, kAt), 0u);
+  EXPECT_EQ(at[kAt], std::byte{1});
+  EXPECT_EQ(changed(at + kAt + kLeft, kBytes - kAt - kLeft, kAt + kLeft), 0u);
+  EXPECT_EQ(not_zero(at + kBytes, kBytes), 0u);
+  nic.remove(mr);
+}
+
 TEST_F(MemoryLargeMoves, WhatStaysMappedIsEmpty) { move_and_leave_mapped(nullptr); }
 
 TEST_F(MemoryLargeMoves, WhatStaysMappedWhereThePlaceIsFixedIsEmpty) {
