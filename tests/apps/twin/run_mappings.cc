@@ -276,7 +276,7 @@ void Executor::move_dont_unmap() {
     page.keep = false;
     model.remove(range->first() + i, 1);
     model.put(to + i, page);
-    old.own = nullptr;
+    old.own = old.discarded = nullptr;
     old.slot = 0;
     model.put(range->first() + i, old);
   }
@@ -326,7 +326,7 @@ void Executor::grow(bool in_place) {
   if (settings_.bare_may_fail && operation_.raw && at == run->address) model.split[mapping] = true;
   page.mapping = mapping;
   page.slot = 0;
-  page.own = nullptr;
+  page.own = page.discarded = nullptr;
   for (size_t i = run->pages(); i < pages; ++i) model.put(at / kPage + i, page);
   check_range(at, pages * kPage);
 }
