@@ -161,6 +161,9 @@ HOSTNIC_INTERPOSED void* mremap(void* from, size_t old_length, size_t length, in
   if (!MemoryRegistrar::concerns(address(from), old_length) &&
       ((flags & MREMAP_FIXED) == 0 || !MemoryRegistrar::concerns(address(to), length))) {
     void* const result = libc_mremap(from, old_length, length, flags, to);
+    if (result == MAP_FAILED && errno == EFAULT && RegistrarState::has_migrated.load())
+      return MemoryRegistrar::process().system_calls().move_divided(from, old_length, length, flags,
+                                                                    to);
     if (result != MAP_FAILED || errno != ENOMEM || flags != 0 || !Guards::any()) return result;
     return MemoryRegistrar::process().system_calls().grow_in_place(from, old_length, length);
   }

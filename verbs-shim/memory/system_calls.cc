@@ -420,6 +420,16 @@ void* SystemCalls::mremap(void* from, size_t old_length, size_t length, int flag
   return MAP_FAILED;
 }
 
+void* SystemCalls::move_divided(void* from, size_t old_length, size_t length, int flags,
+                                void* to) try {
+  const CancellationOff cancellation_off;
+  return large_moves_.move_divided(
+      {address(from), page_up(old_length), page_up(length), flags, address(to)});
+} catch (...) {
+  errno = ENOMEM;
+  return MAP_FAILED;
+}
+
 void* SystemCalls::realloc_mapping(void* block, size_t usable_bytes, size_t length,
                                    void* (*reallocate)(void*, size_t)) try {
   const uint64_t start = page_down(address(block));

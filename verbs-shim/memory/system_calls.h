@@ -47,6 +47,9 @@ class SystemCalls {
   void* sbrk(intptr_t increment, uint64_t now);
   int madvise(void* at, size_t length_bytes, int advice);
   void* mremap(void* from, size_t old_length, size_t length, int flags, void* to);
+  // mremap, to which libc's has said EFAULT, of memory that does not concern us: it may be divided
+  // since it did.
+  void* move_divided(void* from, size_t old_length, size_t length, int flags, void* to);
   // mremap without MREMAP_MAYMOVE, which libc's has said ENOMEM to, of memory that does not concern
   // us: what is in its way may be ours.
   void* grow_in_place(void* from, size_t old_length, size_t length);

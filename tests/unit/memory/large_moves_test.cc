@@ -282,6 +282,23 @@ TEST_F(MemoryLargeMoves, WhatTheMirrorHasDividedIsOnePiece) {
   nic.remove(mr);
 }
 
+TEST_F(MemoryLargeMoves, WhatTheMirrorHasDividedIsOnePieceAfterwards) {
+  constexpr size_t kBytes = kMiB, kLeft = kBytes - kPage;
+  Buffer buffer(kBytes), away(kLeft);
+  Nic::Mr mr;
+  add(buffer, mr);
+  ASSERT_EQ(away.data(), mremap(buffer.data(), kLeft, kLeft,
+                                MREMAP_MAYMOVE | MREMAP_FIXED | MREMAP_DONTUNMAP, away.data()))
+      << std::strerror(errno);
+  std::memset(buffer.data(), 1, kLeft);
+  nic.remove(mr);
+  std::byte* const at = move(buffer.data(), kBytes, 2 * kBytes, nullptr);
+  ASSERT_NE(at, nullptr);
+  EXPECT_EQ(at[kLeft - 1], std::byte{1});
+  EXPECT_EQ(changed(at + kLeft, kPage, kLeft), 0u);
+  EXPECT_EQ(not_zero(at + kBytes, kBytes), 0u);
+}
+
 TEST_F(MemoryLargeMoves, WhatStaysMappedIsEmpty) { move_and_leave_mapped(nullptr); }
 
 TEST_F(MemoryLargeMoves, WhatStaysMappedWhereThePlaceIsFixedIsEmpty) {
