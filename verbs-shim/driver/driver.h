@@ -14,6 +14,7 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -64,8 +65,10 @@ class NicLink {
   // Asks hostnicd why something failed, or why nothing comes: one line; empty: nothing is known, or
   // it can't be asked now. Called with the driver's lock, on no path that is hot, while people want
   // to know (base/explanation.h).
-  virtual Why ask_why(const ExplainRequest&) { return {}; }
-  // Takes a line whose cause is being found out, and says it when it is known, on another thread.
+  // Nothing: asking would take too long for that lock, and may be left to owe_line().
+  virtual std::optional<Why> ask_why(const ExplainRequest&) { return Why{}; }
+  // Takes a line whose cause is being found out, or is to be asked for (ticket 0), and says it when
+  // it is known, on another thread.
   virtual void owe_line(const OwedLine& line) { say(line, {}); }
 };
 

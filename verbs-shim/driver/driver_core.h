@@ -71,7 +71,9 @@ struct DriverCore final : QpHost {
     if (srq.limit_reached() && async != nullptr)
       async(async_argument, AsyncEvent::kSrqLimitReached, srq.init.user, nullptr);
   }
-  Why ask_why(const ExplainRequest& request) override { return link.ask_why(request); }
+  std::optional<Why> ask_why(const ExplainRequest& request) override {
+    return link.ask_why(request);
+  }
   void owe_line(const OwedLine& line) override { link.owe_line(line); }
   void move_nic_to_error(Qp& qp) override;
   bool send_window_command(Qp& qp, Command& command) override;

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -49,15 +50,16 @@ class QpHost {
   virtual bool send_window_command(class Qp& qp, Command& command) = 0;
 
   // Asks hostnicd why: NicLink::ask_why, owe_line.
-  virtual Why ask_why(const ExplainRequest& request) = 0;
+  virtual std::optional<Why> ask_why(const ExplainRequest& request) = 0;
   virtual void owe_line(const OwedLine& line) = 0;
-  // Says a line with the cause that hostnicd knows, or, where a host is being asked, later.
+  // Says why something failed, with the cause that hostnicd knows: before the program does, which
+  // may end by it. Later where a host is being asked, or hostnicd takes long to answer.
   void say_why(const ExplainRequest& request, std::string before, std::string fallback) {
-    const Why why = ask_why(request);
+    const std::optional<Why> why = ask_why(request);
     OwedLine line{request, std::move(before), std::move(fallback)};
-    line.request.ticket = why.ticket;
-    if (why.ticket != 0) return owe_line(line);
-    say(line, why.text);
+    if (why) line.request.ticket = why->ticket;
+    if (!why || why->ticket != 0) return owe_line(line);
+    say(line, why->text);
   }
 
   // Not 0 while hostnicd wants to be told of messages.

@@ -17,9 +17,10 @@ void explain_refusal(const SendQueue& queue) {
   ExplainRequest request{};
   request.qpn = queue.qpn;
   request.question = Question::kRefusesPeer;
-  const std::string cause = queue.host.ask_why(request).text;
-  explain("QP 0x%x: has refused a request of its peer, and is in ERR now: %s", queue.qpn,
-          cause.empty() ? "key, bounds, right or length" : cause.c_str());
+  char before[96];
+  snprintf(before, sizeof before, "QP 0x%x: has refused a request of its peer, and is in ERR now",
+           queue.qpn);
+  queue.host.say_why(request, before, "key, bounds, right or length");
 }
 
 }  // namespace

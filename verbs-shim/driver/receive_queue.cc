@@ -153,14 +153,16 @@ void ReceiveQueue::explain_failure(const Completion& completion, uint32_t name) 
       queue_.host.map.at(slots + uint64_t{name} * recv_slot_bytes(max_sge)));
   request.sge_count = static_cast<uint8_t>(std::min({slot.sge_count, max_sge, kMaxSge}));
   std::copy_n(slot.sge, request.sge_count, request.sges);
-  const std::string cause = queue_.host.ask_why(request).text;
-  explain("QP 0x%x: receive (wr_id 0x%llx) failed: %s (status %u, vendor err %u): %s", queue_.qpn,
-          static_cast<unsigned long long>(completion.wr_id),
-          status_text(static_cast<uint32_t>(completion.status)),
-          static_cast<unsigned>(completion.status), static_cast<unsigned>(completion.vendor),
-          !cause.empty()                              ? cause.c_str()
-          : completion.status == WcStatus::kLocLenErr ? "the message is longer than the receive"
-                                                      : "the memory that it names is wrong");
+  char before[160];
+  snprintf(before, sizeof before,
+           "QP 0x%x: receive (wr_id 0x%llx) failed: %s (status %u, vendor err %u)", queue_.qpn,
+           static_cast<unsigned long long>(completion.wr_id),
+           status_text(static_cast<uint32_t>(completion.status)),
+           static_cast<unsigned>(completion.status), static_cast<unsigned>(completion.vendor));
+  queue_.host.say_why(request, before,
+                      completion.status == WcStatus::kLocLenErr
+                          ? "the message is longer than the receive"
+                          : "the memory that it names is wrong");
 }
 
 }  // namespace hostnic::driver

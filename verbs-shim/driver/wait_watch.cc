@@ -65,9 +65,9 @@ void tell_send_wait(const DriverCore& driver, const Qp& qp, bool is_rnr, double 
     snprintf(before, sizeof before, "QP 0x%x: no answer for %.1f s (%llu timeouts, %llu probes)",
              qp.qpn, waited_s, static_cast<unsigned long long>(driver.totals.timeouts),
              static_cast<unsigned long long>(driver.totals.probes));
-  qp.host.say_why(
-      qp.question_about(qp.head(), is_rnr ? Question::kNotReady : Question::kSilent), before,
-      is_rnr ? "the peer has posted no receive" : "the peer, or the network to it, is silent");
+  qp.host.owe_line(
+      {qp.question_about(qp.head(), is_rnr ? Question::kNotReady : Question::kSilent), before,
+       is_rnr ? "the peer has posted no receive" : "the peer, or the network to it, is silent"});
 }
 
 // The same of receives, about which nothing is said unless somebody knows why.
@@ -80,7 +80,7 @@ void tell_receive_wait(const Qp& qp, double waited_s) {
   ExplainRequest request{};
   request.qpn = qp.qpn;
   request.question = Question::kWaiting;
-  qp.host.say_why(request, before, {});
+  qp.host.owe_line({request, before, {}});
 }
 
 // What keeps a program that waits for an event from getting one.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // The wait watch says which queue pair waits for long, and for what: a receive of the peer's, an
-// answer, a program that polls, or arms, or sends. Pure but for the question to hostnicd; time
-// comes in. With the driver lock held.
+// answer, a program that polls, or arms, or sends. Pure; time comes in. With the driver lock held:
+// hostnicd, which may take long to answer, is asked by whoever says the lines that are owed.
 #pragma once
 
 #include <cstdint>

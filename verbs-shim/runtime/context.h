@@ -93,7 +93,7 @@ class Context final : private driver::NicLink {
   void kick() override;
   void wait_for_response() override;
   void pause(uint32_t pause_ns) override;
-  driver::Why ask_why(const ExplainRequest& request) override;
+  std::optional<driver::Why> ask_why(const ExplainRequest& request) override;
   void owe_line(const driver::OwedLine& line) override;
   Expected<void, ContextError> map_segment(std::vector<UniqueFd> fds, const OpenReply& reply);
   void prepare_threads(bool move_threads);

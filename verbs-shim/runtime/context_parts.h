@@ -46,6 +46,7 @@ struct Context::Parts {
   std::map<Gid, Ipv4Address> named_hosts;  // under control_mutex
   // Registrations whose pages may not all have got into the mirror yet; under control_mutex.
   std::vector<MemoryRegistration> late;
+  TimeNs ask_with_lock_ns = 0;  // causes may be asked for from then on; under the driver's lock
   OwedLines owed{[this](const ExplainRequest& request) { return ask_why(request); }, driver::say};
   std::optional<CoreSharing> cores;
   std::optional<ServiceThread> service;

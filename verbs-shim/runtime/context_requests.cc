@@ -141,9 +141,17 @@ bool Context::refresh_gids() {
   return true;
 }
 
-// The driver's lock is held.
-driver::Why Context::ask_why(const ExplainRequest& request) {
-  return alive() ? parts_->ask_why(request).value_or(driver::Why{}) : driver::Why{};
+// The driver's lock is held. Where hostnicd waits for a processor it takes a second to answer: once
+// it has taken long, causes are asked for without the lock for some time.
+std::optional<driver::Why> Context::ask_why(const ExplainRequest& request) {
+  constexpr uint64_t kLongNs = 5'000'000, kWithoutLockNs = 1'000'000'000;
+  if (!alive()) return driver::Why{};
+  const TimeNs begin_ns = monotonic_ns();
+  if (begin_ns < parts_->ask_with_lock_ns) return std::nullopt;
+  const auto why = parts_->ask_why(request);
+  const TimeNs end_ns = monotonic_ns();
+  if (end_ns - begin_ns > kLongNs) parts_->ask_with_lock_ns = end_ns + kWithoutLockNs;
+  return why;
 }
 
 // Called with the driver's lock: nothing is asked here.

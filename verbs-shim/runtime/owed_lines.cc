@@ -11,6 +11,8 @@ namespace hostnic::runtime {
 namespace {
 
 constexpr uint32_t kSettleEveryNs = 5'000'000;
+// The service thread has other work: hostnicd is asked for so long at a time.
+constexpr uint64_t kSettleNs = 20'000'000;
 
 // Those that have owed a line, whose process may end before it is said.
 struct Owing {
@@ -56,9 +58,12 @@ bool OwedLines::settle(TimeNs now_ns) {
     taken.swap(lines_);
   }
   std::vector<Kept> kept;
+  const TimeNs end_ns = monotonic_ns() + kSettleNs;
   for (Kept& each : taken) {
-    const auto why = ask_(each.line.request);
+    const bool may_ask = monotonic_ns() < end_ns;
+    const auto why = may_ask ? ask_(each.line.request) : std::nullopt;
     const bool is_asking = !why || why->ticket != 0;
+    if (why) each.line.request.ticket = why->ticket;
     if (is_asking && now_ns < each.until_ns) {
       kept.push_back(std::move(each));
       continue;

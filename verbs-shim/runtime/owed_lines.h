@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Lines that say why something failed, whose cause comes a little later: hostnicd asks the peer's
-// host meanwhile, and is asked again with the ticket that it gave. Nobody waits, and no lock is
-// held while hostnicd is asked, until the device is closed or the process ends. Any thread.
+// Lines that say why something failed or waits, whose cause comes a little later: hostnicd is still
+// to be asked, or asks the peer's host meanwhile, and is asked again with the ticket that it gave.
+// Nobody waits, and no lock is held while hostnicd is asked, until the device is closed or the
+// process ends. Any thread.
 #pragma once
 
 #include <atomic>

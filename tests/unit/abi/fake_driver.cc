@@ -285,7 +285,7 @@ void Context::kick() {}
 void Context::wait_for_response() {}
 void Context::take_unreliable_writes() {}
 void Context::pause(uint32_t) {}
-driver::Why Context::ask_why(const ExplainRequest&) { return {}; }
+std::optional<driver::Why> Context::ask_why(const ExplainRequest&) { return driver::Why{}; }
 void Context::owe_line(const driver::OwedLine&) {}
 
 std::string counters_text(std::string_view) { return {}; }

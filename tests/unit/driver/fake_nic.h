@@ -39,10 +39,11 @@ class FakeNic final : public NicLink {
   void kick() override { serve_commands(); }
   void wait_for_response() override { serve_commands(); }
   void pause(uint32_t pause_ns) override { paused_ns += pause_ns; }
-  Why ask_why(const ExplainRequest& request) override {
-    questions.push_back(request.question);
-    return {};
+  std::optional<Why> ask_why(const ExplainRequest& request) override {
+    asked_with_lock.push_back(request.question);
+    return Why{};
   }
+  void owe_line(const OwedLine& line) override { questions.push_back(line.request.question); }
 
   // Everything in a ring. A descriptor whose elements are not all there fails the test.
   std::vector<Chunk> take(RingEnd& ring) {
@@ -92,7 +93,7 @@ class FakeNic final : public NicLink {
   uint32_t unknown_peers = 0;
   uint64_t paused_ns = 0;
   // What the driver has wanted to know.
-  std::vector<Question> questions;
+  std::vector<Question> questions, asked_with_lock;
   // What connections of RC speak.
   Transport spoken = Transport::kHostnic;
 

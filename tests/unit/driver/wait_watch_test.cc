@@ -51,6 +51,7 @@ class Waits : public ConnectedQp {
     EXPECT_TRUE(driver_->try_look_at_waits(now_ns_));
     now_ns_ += kSecond;
     EXPECT_TRUE(driver_->try_look_at_waits(now_ns_));
+    EXPECT_TRUE(nic_.asked_with_lock.empty()) << "hostnicd may take long to answer";
     return nic_.questions;
   }
 };

@@ -64,6 +64,23 @@ TEST_F(OwedLinesTest, OneWhoseCauseNeverComesIsSaidAfterTheLimit) {
   EXPECT_FALSE(lines.any());
 }
 
+// A line about a wait has no ticket before hostnicd has been asked, which is busy at first.
+TEST_F(OwedLinesTest, ACauseIsAskedForWithTheTicketThatTheFirstQuestionGot) {
+  OwedLine about_wait{.before = "line 0", .fallback = "nobody knows"};
+  std::vector<uint32_t> tickets;
+  OwedLines owed(
+      [&](const ExplainRequest& request) -> std::optional<Why> {
+        tickets.push_back(request.ticket);
+        if (tickets.size() == 1) return std::nullopt;
+        return tickets.size() < 4 ? Why{"", 7} : Why{"known", 0};
+      },
+      [this](const OwedLine&, const std::string& cause) { said.push_back(cause); });
+  owed.add(about_wait, 1000);
+  for (TimeNs now_ns = 2000; owed.settle(now_ns) && now_ns < 9000;) now_ns += 1000;
+  EXPECT_EQ(tickets, (std::vector<uint32_t>{0, 0, 7, 7}));
+  EXPECT_EQ(said, std::vector<std::string>{"known"});
+}
+
 TEST_F(OwedLinesTest, OneTooManyIsSaidAtOnce) {
   for (uint32_t i = 1; i <= OwedLines::kMost; ++i) lines.add(line(i), 1000);
   EXPECT_TRUE(said.empty());
