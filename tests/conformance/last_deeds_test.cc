@@ -20,7 +20,8 @@ namespace {
 constexpr int kRounds = 20;
 constexpr uint64_t kReceive = 7;
 
-enum class Deed { kClosesTheDevice, kExits, kIsKilled };
+// What is in memory of kEnds goes with the program, as far as the program can tell.
+enum class Deed { kClosesTheDevice, kEnds, kExits, kIsKilled };
 
 // One end of the talk between the test and the program that sends.
 class Talk {
@@ -54,6 +55,13 @@ int send_and_do(const Talk& talk, const ConnectOptions& options, uint32_t bytes,
     return 3;
   std::ranges::fill(host.bytes().first(bytes), std::byte(round));
   ibv_sge sge = host.sge(bytes);
+  static std::byte static_buffer[4096];
+  ibv_mr* const static_mr = ibv_reg_mr(host.pd, static_buffer, sizeof static_buffer, 0);
+  if (static_mr == nullptr) return 8;
+  if (deed == Deed::kEnds) {
+    std::ranges::fill(static_buffer, std::byte(round));
+    sge = {reinterpret_cast<uint64_t>(static_buffer), bytes, static_mr->lkey};
+  }
   ibv_send_wr wr{};
   wr.opcode = IBV_WR_SEND;
   wr.sg_list = &sge;
@@ -69,9 +77,11 @@ int send_and_do(const Talk& talk, const ConnectOptions& options, uint32_t bytes,
     wr.wr.ud = {handle, peer.qpn, options.qkey};
   }
   if (end.post(wr) != 0) return 5;
+  // With the handlers of the program's end, but without its static objects' destructors.
+  if (deed == Deed::kEnds) quick_exit(0);
   if (deed == Deed::kExits) _exit(0);
   if (deed == Deed::kIsKilled) kill(getpid(), SIGKILL);
-  if (ibv_close_device(host.context) != 0) return 6;
+  if (ibv_dereg_mr(static_mr) != 0 || ibv_close_device(host.context) != 0) return 6;
   // What has the message sent is not the end of the program.
   bool seen = false;
   _exit(talk.hear(seen) ? 0 : 7);
@@ -125,14 +135,15 @@ std::string name_of_case(const testing::TestParamInfo<LastDeeds::ParamType>& inf
   const auto [type, deed] = info.param;
   const char* const service = type == IBV_QPT_RC ? "RC" : type == IBV_QPT_UC ? "UC" : "UD";
   return std::string(service) + (deed == Deed::kClosesTheDevice ? "Close"
+                                 : deed == Deed::kEnds          ? "End"
                                  : deed == Deed::kExits         ? "Exit"
                                                                 : "Kill");
 }
 
 INSTANTIATE_TEST_SUITE_P(Services, LastDeeds,
                          testing::Combine(testing::Values(IBV_QPT_RC, IBV_QPT_UC, IBV_QPT_UD),
-                                          testing::Values(Deed::kClosesTheDevice, Deed::kExits,
-                                                          Deed::kIsKilled)),
+                                          testing::Values(Deed::kClosesTheDevice, Deed::kEnds,
+                                                          Deed::kExits, Deed::kIsKilled)),
                          name_of_case);
 
 // A completion of a queue that librdmacm has made; status -1: none came.

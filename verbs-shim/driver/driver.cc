@@ -206,6 +206,36 @@ void Driver::let_posted_leave(Qp* qp) {
   }
 }
 
+// Unreliable ones say what has been transmitted, which is as good as an acknowledgement here.
+void Driver::let_all_leave() {
+  constexpr uint32_t kPauseNs = 100'000;
+  constexpr uint64_t kAllPausesNs = 100'000'000, kUnmovedNs = 20'000'000;
+  uint64_t unmoved_ns = 0;
+  uint32_t seen = 0;
+  for (uint64_t waited_ns = 0; waited_ns < kAllPausesNs && unmoved_ns < kUnmovedNs;
+       waited_ns += kPauseNs, unmoved_ns += kPauseNs) {
+    if (std::unique_lock lock(mutex_, std::try_to_lock); lock.owns_lock()) {
+      if (core_->dead.load(std::memory_order_acquire)) return;
+      progress(last_now_ns_);
+      bool any = false;
+      uint32_t moved = 0;
+      for (const auto& qp : core_->qps) {
+        if (qp == nullptr) continue;
+        const AnyRequester& requester = qp->requester();
+        moved += requester.next().value() - requester.in_flight();
+        if (!has_to_leave(*qp) && (!qp->is_sending() || requester.in_flight() == 0)) continue;
+        any = true;
+        qp->issue(last_now_ns_);
+      }
+      if (!any) return;
+      core_->published();
+      core_->kick_if_needed();
+      if (std::exchange(seen, moved) != moved) unmoved_ns = 0;
+    }
+    core_->link.pause(kPauseNs);
+  }
+}
+
 int Driver::destroy_qp(Qp* qp) {
   let_posted_leave(qp);
   std::lock_guard lock(mutex_);

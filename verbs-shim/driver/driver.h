@@ -237,6 +237,11 @@ class Driver {
   // The NIC is gone: everything outstanding is flushed, DEVICE_FATAL raised once. [locks]
   void device_fatal();
 
+  // The program ends: what was posted on any queue pair leaves first, as before a queue pair is
+  // destroyed, and what is in memory that goes with the program has been read. Takes 100 ms at
+  // most, and waits for no thread that has the lock for longer.
+  void let_all_leave();
+
   BiasedMutex& mutex() { return mutex_; }
   // Where people see the objects that the NIC does not know. [any thread, without the lock]
   ObjectList& objects() { return objects_; }

@@ -26,9 +26,10 @@ struct Area {
   bool is_main_stack() const { return std::strncmp(path, "[stack", 6) == 0; }
 };
 
-// The text that is read from /proc; several times the longest line (a path has 4,096 bytes).
+// The text that is read from /proc; more than the longest line (a path has 4,096 bytes). Programs'
+// threads have it on their stacks, and those of fibers are small.
 struct TextRoom {
-  static constexpr size_t kBytes = 32 * 1024;
+  static constexpr size_t kBytes = 5 * 1024;
   char text[kBytes];
 };
 

@@ -67,7 +67,6 @@ void MemoryRegistrar::open_own_memory() {
 }
 
 void MemoryRegistrar::open_own_memory_locked() {
-  keep_own_proc();
   if (state_.mem_fd >= 0 && state_.pagemap_fd >= 0) return;
   if (state_.mem_fd < 0) {
     const int opened = open_own_proc("mem", O_RDWR);
@@ -133,6 +132,7 @@ void MemoryRegistrar::watch_forks() {
 Failure MemoryRegistrar::init_locked(int mirror_fd) {
   if (Failure failed = read_environment()) return failed;
   open_own_memory_locked();
+  keep_own_proc();
   if (mirror_fd >= 0)
     if (Failure failed = take_mirror(mirror_fd)) return failed;
   state_.max_areas = max_map_count() / 2;

@@ -18,6 +18,7 @@
 #include "verbs-shim/base/clock.h"
 #include "verbs-shim/base/log.h"
 #include "verbs-shim/runtime/context_parts.h"
+#include "verbs-shim/runtime/last_sends.h"
 #include "verbs-shim/runtime/use_counts.h"
 
 namespace hostnic::runtime {
@@ -123,6 +124,7 @@ Expected<std::unique_ptr<Context>, ContextError> Context::open(uint32_t device_i
   if (const int error = context->parts_->service->start(); error != 0) {
     return failure(error, std::string("service thread: ") + strerror(error));
   }
+  note_open(*context);
   log_debug("%s opened; memory: %s", context->device_.name, registrar.status().c_str());
   return context;
 }
@@ -177,6 +179,7 @@ Expected<void, ContextError> Context::map_segment(std::vector<UniqueFd> fds,
 
 Context::~Context() {
   if (parts_ == nullptr) return;
+  note_closed(*this);
   parts_->detach();
   parts_->service.reset();
   driver_.reset();

@@ -86,6 +86,10 @@ class Context final : private driver::NicLink {
   // Called in a forked child: forgets descriptors and threads without touching the parent's
   // session.
   void abandon_after_fork();
+  // The program ends: see driver::Driver::let_all_leave(). Without effect in a forked child.
+  void let_all_leave() {
+    if (alive()) driver_->let_all_leave();
+  }
 
  private:
   struct Parts;

@@ -69,7 +69,6 @@ class MemoryWithoutProc : public MemoryTest, public testing::WithParamInterface<
     if (GetParam().needs_root && geteuid() != 0) GTEST_SKIP() << "needs root";
     in_child([&] {
       shared_mirror();
-      registrar().open_own_memory();
       Nic child_nic(registrar().mirror_fd());
       Buffer buffer(kBytes);
       buffer.fill(4);
@@ -129,7 +128,7 @@ INSTANTIATE_TEST_SUITE_P(By, MemoryWithoutProc,
 
 // A child of a bare fork() has the parent's descriptors, which lead to the parent.
 TEST_F(MemoryTest, TheListOfMappingsIsNotTheParents) {
-  registrar().open_own_memory();
+  memory::keep_own_proc();
   EXPECT_GE(memory::own_maps(), 0);
   const auto child = static_cast<pid_t>(syscall(SYS_clone, SIGCHLD, 0, 0, 0, 0));
   if (child == 0) _exit(memory::own_maps() == -1 ? 0 : 1);
