@@ -15,6 +15,7 @@
 #include "verbs-shim/memory/critical.h"
 #include "verbs-shim/memory/fork_init.h"
 #include "verbs-shim/memory/own_proc.h"
+#include "verbs-shim/memory/own_variables.h"
 
 namespace hostnic::memory {
 namespace {
@@ -62,6 +63,7 @@ void set_fork_init() { MemoryRegistrar::process().set_fork_init(); }
 void watch_forks() { MemoryRegistrar::process().watch_forks(); }
 
 void MemoryRegistrar::open_own_memory() {
+  find_own_variables();
   const Critical critical(state_);
   open_own_memory_locked();
 }

@@ -5,6 +5,7 @@
 #include <cerrno>
 
 #include "verbs-shim/memory/critical.h"
+#include "verbs-shim/memory/own_variables.h"
 
 namespace hostnic::memory {
 namespace {
@@ -36,11 +37,13 @@ void lock_again(const Area& area, uint64_t start, uint64_t end) {
   if (area.locked && start < end) raw_mlock_on_fault(pointer(start), end - start);
 }
 
-// Whether frames that this thread needs while pages come home lie in [start, end): it could not go
-// on when they are stopped.
+// Whether frames or variables that this thread needs while pages come home lie in [start, end): it
+// could not go on when they are stopped.
 bool holds_own_stack(uint64_t start, uint64_t end) {
   const uint64_t frame = address(__builtin_frame_address(0));
-  return frame + kPageBytes > start && frame - kFrameBytes < end;
+  const ThreadPages variables = own_thread_pages();
+  return (frame + kPageBytes > start && frame - kFrameBytes < end) ||
+         (variables.start < end && start < variables.end);
 }
 
 }  // namespace

@@ -9,6 +9,7 @@
 #include <cstring>
 
 #include "protocol/hostif/memory_region.h"
+#include "verbs-shim/memory/own_variables.h"
 
 namespace hostnic::memory {
 namespace {
@@ -81,8 +82,8 @@ void Pinning::pin_area(Request& request, const Area& area, uint64_t start, uint6
 
 void Pinning::pin_new(Request& request, const Area& area, uint64_t start, uint64_t end) {
   // Only whole pages of the registration migrate: what else is on its first and last page belongs
-  // to others, who may rely on it across a fork. Pages that this thread's own stack frames occupy
-  // do not.
+  // to others, who may rely on it across a fork. Pages that this thread's own stack frames and
+  // variables occupy do not.
   uint64_t low = std::max(start, page_up(request.va));
   const uint64_t high = std::min(end, page_down(request.va + request.length_bytes));
   if (area.above_guard && state_.userfault.mode() == UserfaultMode::kUserOnly)
@@ -98,8 +99,14 @@ void Pinning::pin_new(Request& request, const Area& area, uint64_t start, uint64
     migrate(request, area, from, to);
   };
   if (low < high && may_migrate(request, area)) {
-    move(low, std::min(high, request.stack_low));
-    move(std::max(low, request.stack_high), high);
+    const ThreadPages stack{request.stack_low, request.stack_high}, variables = own_thread_pages();
+    const bool stack_first = stack.start < variables.start;
+    for (const ThreadPages& own :
+         {stack_first ? stack : variables, stack_first ? variables : stack}) {
+      move(low, std::min(high, own.start));
+      low = std::max(low, own.end);
+    }
+    move(low, high);
   }
   keep(end);
 }
@@ -130,6 +137,8 @@ bool Pinning::may_migrate(Request& request, const Area& area) {
     why = "executable memory";
   else if (area.is_main_stack())
     why = "the main thread's stack";
+  else if (holds_own_variables(area.start, area.end))
+    why = "variables of the C library's";
   else if (area.locked)
     why = "memory locked by mlock";
   else if (request.process.pinned_kb != 0)

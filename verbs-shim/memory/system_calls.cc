@@ -237,7 +237,7 @@ int SystemCalls::advise(void* at, size_t length_bytes, int advice) {
     const uint64_t next = std::min(end, border);
     int result =
         madvise_part(done, next, advice, in_mirror, in_mirror ? range->second.stash_delta : 0);
-    if (result != 0 && errno == EINVAL && !inside && is_growth(done, next, advice))
+    if (result != 0 && errno == EINVAL && !in_mirror && is_growth(done, next, advice))
       result = madvise_part(done, next, advice, true, 0);
     if (result != 0) {
       if (errno != ENOMEM) return -1;

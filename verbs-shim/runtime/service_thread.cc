@@ -3,6 +3,8 @@
 
 #include <signal.h>
 
+#include <new>
+
 #include "verbs-shim/base/clock.h"
 #include "verbs-shim/base/explanation.h"
 #include "verbs-shim/base/log.h"
@@ -92,8 +94,7 @@ void ServiceThread::run() {
     }
     tell_address_changes();
     tell_port_changes();
-    look_at_waits(now_ns);
-    owes_lines_ = served_.settle_lines();
+    explain(now_ns);
     // Whoever has the lock posts or makes progress, perhaps preempted by us: spinning here would
     // keep that thread from its core. While the program polls it does this thread's work anyway; to
     // do it here as well would mean to be preempted with the lock taken, on machines with fewer
@@ -135,6 +136,13 @@ bool ServiceThread::hostnicd_is_gone(TimeNs now_ns) {
 void ServiceThread::look_at_waits(TimeNs now_ns) {
   if (now_ns < look_at_waits_ns_ || !explanations_wanted()) return;
   if (served_.driver.try_look_at_waits(now_ns)) look_at_waits_ns_ = now_ns + kLookAtWaitsNs;
+}
+
+// Without memory nothing is said: the program's own allocations fail, and it may cope with that.
+void ServiceThread::explain(TimeNs now_ns) try {
+  look_at_waits(now_ns);
+  owes_lines_ = served_.settle_lines();
+} catch (const std::bad_alloc&) {
 }
 
 void ServiceThread::tell_address_changes() {

@@ -64,6 +64,7 @@ class ServiceThread {
   void tell_port_changes();
   void tell_address_changes();
   void look_at_waits(TimeNs now_ns);
+  void explain(TimeNs now_ns);
   void wake_for_timer();
 
   const Served served_;

@@ -273,6 +273,22 @@ TEST_F(MemoryInterpose, GrowthTakesAdviceAboutPrivateMemory) {
   EXPECT_EQ(0, madvise(buffer.data(), 4 * kPage, MADV_WIPEONFORK)) << std::strerror(errno);
 }
 
+TEST_F(MemoryInterpose, RegisteredGrowthMayBeFreed) {
+  if (!migrates()) GTEST_SKIP() << registrar().status();
+  Buffer buffer(8 * kPage);
+  std::memset(buffer.data(), 6, 2 * kPage);
+  Nic::Mr mr, whole;
+  ASSERT_TRUE(nic.add(buffer.va(), 2 * kPage, mr)) << nic.error;
+  ASSERT_EQ(0, memory::raw_munmap(buffer.data() + 2 * kPage, 6 * kPage));
+  ASSERT_EQ(buffer.data(), memory::raw_mremap(buffer.data(), 2 * kPage, 4 * kPage, 0, nullptr))
+      << std::strerror(errno);
+  ASSERT_TRUE(nic.add(buffer.va(), 4 * kPage, whole)) << nic.error;
+  EXPECT_EQ(0, madvise(buffer.data() + kPage, 3 * kPage, MADV_FREE)) << std::strerror(errno);
+  EXPECT_EQ(0, madvise(buffer.data() + 2 * kPage, kPage, MADV_FREE)) << std::strerror(errno);
+  nic.remove(whole);
+  nic.remove(mr);
+}
+
 // A bare call has put other memory where registered memory was, and its report may still be under
 // way.
 TEST_F(MemoryInterpose, AdviceIsForWhatIsThereNow) {

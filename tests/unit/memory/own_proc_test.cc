@@ -3,6 +3,7 @@
 // before.
 #include "verbs-shim/memory/own_proc.h"
 
+#include <dlfcn.h>
 #include <fcntl.h>
 #include <grp.h>
 #include <sys/resource.h>
@@ -125,6 +126,23 @@ INSTANTIATE_TEST_SUITE_P(By, MemoryWithoutProc,
                                          Loss{"Chroot", leave_proc, true},
                                          Loss{"User", give_user_away, true}),
                          [](const auto& loss) { return loss.param.name; });
+
+// Programs that register all of their memory have the C library's variables among it, which moving
+// pages uses.
+TEST_F(MemoryTest, VariablesOfTheCLibraryStayInPlace) {
+  const void* const variable = dlsym(RTLD_DEFAULT, "__libc_single_threaded");
+  if (variable == nullptr) GTEST_SKIP() << dlerror();
+  in_child([&] {
+    registrar().open_own_memory();
+    shared_mirror();
+    Nic child_nic(registrar().mirror_fd());
+    Nic::Mr mr;
+    const uint64_t page = memory::page_down(reinterpret_cast<uint64_t>(variable));
+    ASSERT_TRUE(child_nic.add(page, kPage, mr)) << child_nic.error;
+    EXPECT_TRUE(all_of_kind(mr, RegionKind::kMemFd));
+    child_nic.remove(mr);
+  });
+}
 
 // A child of a bare fork() has the parent's descriptors, which lead to the parent.
 TEST_F(MemoryTest, TheListOfMappingsIsNotTheParents) {
