@@ -327,6 +327,16 @@ void SystemCalls::note_growth(uint64_t start, uint64_t end) noexcept try {
 } catch (...) {  // no memory: the report is told as well
 }
 
+// The kernel would report the end of all of [start, end) for what has grown in the mirror there,
+// and with it of what is kept.
+void SystemCalls::unwatch_growth(uint64_t start, uint64_t end) noexcept try {
+  if (!state_.has_migrated.load() || !read_areas(start, end, state_.areas_of_losses)) return;
+  for (const Area& area : state_.areas_of_losses)
+    if (state_.is_of_mirror(area))
+      state_.mirror_watch.unwatch_growth(std::max(area.start, start), std::min(area.end, end));
+} catch (...) {  // no memory: the report is told as well
+}
+
 // Prepares [start, end), in whose place something is about to move: this thread says what has
 // become of it. The kernel's report would be followed later, when what has moved there is known
 // already, or before what is kept has moved away. Of a watched area a part may be registered by
@@ -340,6 +350,7 @@ bool SystemCalls::prepare_replacement(SystemChange& change, uint64_t start, uint
   if (any_watched) note_growth(start, end);
   state_.watch.unwatch(start, end);
   state_.mirror_watch.unwatch(start, end);
+  unwatch_growth(start, end);
   change.may_take(start, end);
   change.keep(start, end);
   return true;

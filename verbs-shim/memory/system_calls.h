@@ -81,6 +81,7 @@ class SystemCalls {
   bool move_block(void*& block, size_t usable_bytes, size_t length);
   bool prepare_move(SystemChange& change, const Remap& call, RawVector<Area>* parts);
   void note_growth(uint64_t start, uint64_t end) noexcept;
+  void unwatch_growth(uint64_t start, uint64_t end) noexcept;
   bool prepare_replacement(SystemChange& change, uint64_t start, uint64_t end);
   bool prepare_release(SystemChange& change, uint64_t start, uint64_t end, uint64_t words);
   bool bring_home(uint64_t start, uint64_t end);

@@ -245,6 +245,29 @@ TEST_F(MemoryKept, WhatHasGrownBesideIt) {
   hold(buffer.data() + 3 * kPage, kBytes - 3 * kPage);
 }
 
+// The same of what has grown in the mirror, of which a part is registered.
+TEST_F(MemoryKept, WhatHasGrownInTheMirrorBesideIt) {
+  needs_watch();
+  if (!migrates()) GTEST_SKIP() << registrar().status();
+  Buffer buffer(kBytes);
+  std::memset(buffer.data(), 6, 2 * kPage);
+  ASSERT_EQ(0, memory::raw_munmap(buffer.data() + 2 * kPage, kBytes - 2 * kPage));
+  Nic::Mr mr;
+  ASSERT_TRUE(nic.add(buffer.va(), 2 * kPage, mr)) << nic.error;
+  ASSERT_EQ(buffer.data(), memory::raw_mremap(buffer.data(), 2 * kPage, 6 * kPage, 0, nullptr))
+      << std::strerror(errno);
+  const uint64_t va = buffer.va() + 5 * kPage;
+  put(va, "grown");
+  const uint64_t number = add(va, kPage);
+  std::byte* const over = buffer.data() + 3 * kPage;
+  ASSERT_EQ(over, mmap(over, 3 * kPage, PROT_READ | PROT_WRITE,
+                       MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0));
+  EXPECT_EQ("grown", read_at(place(va), 5));
+  registrar().remove(va, kPage, number);
+  nic.remove(mr);
+  hold(buffer.data() + 6 * kPage, kBytes - 6 * kPage);
+}
+
 // Nobody has a part of a watched area registered any more; its end is told by the call that takes
 // it, and not afterwards.
 TEST_F(MemoryKept, WhatMovesToAPartThatNobodyHas) {
