@@ -299,9 +299,8 @@ TEST_F(MemoryInterpose, AdviceIsForWhatIsThereNow) {
     buffer.fill(6);
     Nic::Mr mr;
     ASSERT_TRUE(nic.add(buffer.va(), buffer.size(), mr)) << nic.error;
-    ASSERT_EQ(buffer.data(),
-              memory::raw_mmap(buffer.data(), buffer.size(), PROT_READ | PROT_WRITE,
-                               MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0));
+    ASSERT_EQ(buffer.data(), memory::raw_mmap(buffer.data(), buffer.size(), PROT_READ | PROT_WRITE,
+                                              MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0));
     ASSERT_EQ(0, madvise(buffer.data(), buffer.size(), MADV_WIPEONFORK)) << std::strerror(errno);
     std::memset(buffer.data(), 7, buffer.size());
     in_child([&] {
