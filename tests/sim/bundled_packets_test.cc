@@ -125,15 +125,15 @@ TEST(BundledPackets, ImpairmentsOnArrivalSeeAcks) {
 TEST(BundledPackets, AcksInABundleAreDispatchedOneByOne) {
   WorldSettings settings = settings_with(true);
   // Longer than the end of a queue pair waits for its ACKs.
-  settings.link.delay_ns = 60 * kMillisecond;
+  settings.link.delay_ns = 110 * kMillisecond;
   ManyConnections connections(settings);
   World& world = connections.world;
   for (uint32_t i = 0; i < ManyConnections::kCount; ++i) connections.post(i);
-  world.run_for(61 * kMillisecond);  // the requests have arrived, the ACKs have not
+  world.run_for(111 * kMillisecond);  // the requests have arrived, the ACKs have not
   ASSERT_EQ(world.sum(Counter::acks_sent), ManyConnections::kCount);
   ASSERT_EQ(world.sum(Counter::acks_received), 0u);
   ASSERT_EQ(connections.near[3]->host->driver().destroy_qp(connections.near[3]->qp), 0);
-  world.run_for(61 * kMillisecond);
+  world.run_for(111 * kMillisecond);
   // All messages have been probed for meanwhile, each as often.
   const uint64_t each = world.host(0).counter(Counter::rx_unknown_qp);
   EXPECT_GE(each, 1u);

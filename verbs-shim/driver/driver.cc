@@ -175,7 +175,9 @@ Expected<Qp*, int> Driver::create_qp(const QpInit& init) {
 void Driver::let_posted_leave(Qp* qp) {
   constexpr uint32_t kFirstPauseNs = 20'000, kLongestPauseNs = 1'000'000;
   constexpr uint64_t kAllPausesNs = 100'000'000;
-  // A probe and a timeout or two, where acknowledgements are missing.
+  // A probe and a timeout or two, where acknowledgements are missing. A peer that waits for a
+  // processor takes longer: the first silent one is waited for as long as may be, and not those
+  // behind it, which may be a thousand of a host that has died.
   constexpr uint64_t kUnmovedNs = 2'000'000, kUnansweredNs = 20'000'000;
   uint64_t waited_ns = 0, unmoved_ns = 0;
   const auto& nic_turn_ns = core_->map.header().nic_turn_ns;
@@ -191,8 +193,13 @@ void Driver::let_posted_leave(Qp* qp) {
       qp->issue(last_now_ns_);
       core_->published();  // a NIC that sleeps is woken: a turn of its tells that nothing moves
       core_->kick_if_needed();
-      if (!has_to_leave(*qp)) return;
-      patience_ns = waits_for_acks(*qp) ? kUnansweredNs : kUnmovedNs;
+      if (!has_to_leave(*qp)) {
+        core_->peers_are_silent = false;
+        return;
+      }
+      patience_ns = !waits_for_acks(*qp)      ? kUnmovedNs
+                    : core_->peers_are_silent ? kUnansweredNs
+                                              : kAllPausesNs;
       if (next != qp->requester().next() || in_flight != qp->requester().in_flight())
         unmoved_ns = 0;
       next = qp->requester().next();
@@ -204,33 +211,28 @@ void Driver::let_posted_leave(Qp* qp) {
     if (std::exchange(seen_turn_ns, turn_ns) != turn_ns) unmoved_ns += pause_ns;
     pause_ns = std::min(2 * pause_ns, kLongestPauseNs);
   }
+  std::lock_guard lock(mutex_);
+  core_->peers_are_silent = waits_for_acks(*qp);
 }
 
 // Unreliable ones say what has been transmitted, which is as good as an acknowledgement here.
 void Driver::let_all_leave() {
   constexpr uint32_t kPauseNs = 100'000;
-  constexpr uint64_t kAllPausesNs = 100'000'000, kUnmovedNs = 20'000'000;
-  uint64_t unmoved_ns = 0;
-  uint32_t seen = 0;
-  for (uint64_t waited_ns = 0; waited_ns < kAllPausesNs && unmoved_ns < kUnmovedNs;
-       waited_ns += kPauseNs, unmoved_ns += kPauseNs) {
+  constexpr uint64_t kAllPausesNs = 100'000'000;
+  for (uint64_t waited_ns = 0; waited_ns < kAllPausesNs; waited_ns += kPauseNs) {
     if (std::unique_lock lock(mutex_, std::try_to_lock); lock.owns_lock()) {
       if (core_->dead.load(std::memory_order_acquire)) return;
       progress(last_now_ns_);
       bool any = false;
-      uint32_t moved = 0;
       for (const auto& qp : core_->qps) {
         if (qp == nullptr) continue;
-        const AnyRequester& requester = qp->requester();
-        moved += requester.next().value() - requester.in_flight();
-        if (!has_to_leave(*qp) && (!qp->is_sending() || requester.in_flight() == 0)) continue;
+        if (!has_to_leave(*qp) && (!qp->is_sending() || qp->requester().in_flight() == 0)) continue;
         any = true;
         qp->issue(last_now_ns_);
       }
       if (!any) return;
       core_->published();
       core_->kick_if_needed();
-      if (std::exchange(seen, moved) != moved) unmoved_ns = 0;
     }
     core_->link.pause(kPauseNs);
   }

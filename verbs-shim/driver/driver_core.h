@@ -33,6 +33,7 @@ struct DriverCore final : QpHost {
 
   LateReports late_reports;
   WaitWatch waits;
+  bool peers_are_silent = false;  // the queue pair that ended last was not answered in time
   uint32_t next_correlation = 1;
   uint32_t awaited = 0;  // correlation that execute() waits for; 0: none
   CommandResponse awaited_response{};
