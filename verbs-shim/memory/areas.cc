@@ -61,11 +61,15 @@ bool for_each_line(const char* name, Use use, TextRoom& room = registrars_room) 
   return read;
 }
 
-// The same for the list of mappings.
+// The same for the list of mappings. The kept descriptor is the last resort: where two threads read
+// by one, and mappings change meanwhile, the kernel may go on in the middle of another line.
 template <typename Use>
 bool for_each_mapping(Use use, TextRoom& room = registrars_room) {
-  const int fd = own_maps();
-  return fd >= 0 ? for_each_line_of(fd, use, room) : for_each_line("maps", use, room);
+  const int opened = open_own_proc("maps", O_RDONLY);
+  const int fd = opened >= 0 ? opened : own_maps();
+  const bool read = fd >= 0 && for_each_line_of(fd, use, room);
+  close_own_proc(opened);
+  return read;
 }
 
 // The list of mappings, to be asked by PROCMAP_QUERY.
