@@ -49,17 +49,17 @@ int PagePassage::reserve() {
   if (at == MAP_FAILED) return errno;
   raw_madvise(at, 3 * kSliceBytes, MADV_DONTFORK);
   window_ = slice_up(address(at));
-  unmap_transit();
   return 0;
 }
 
 int PagePassage::bring(uint64_t start, uint64_t stash_delta, bool takes_out) {
   // Where no memory may be mapped any more (RLIMIT_DATA) pages are copied where they are, though a
   // device might be writing to them just now: the program waits for them, perhaps for ever.
-  if (!takes_out || !map_transit()) return bring_pages(start, stash_delta, false);
-  copying_ = start;
-  const int left = bring_pages(start, stash_delta, true);
+  const bool mapped = takes_out && map_transit();
+  if (mapped) copying_ = start;
+  const int left = bring_pages(start, stash_delta, mapped);
   copying_ = 0;
+  if (!takes_out) return left;
   unmap_transit();
   return left;
 }
@@ -119,12 +119,7 @@ bool PagePassage::map_transit() const {
   return ioctl(own_.userfault, UFFDIO_REGISTER, &request) == 0;
 }
 
-// What counts as the program's memory (RLIMIT_DATA, RLIMIT_AS) is the same all the time.
 void PagePassage::unmap_transit() const {
-  if (map_without_pages(pointer(window_), kSliceBytes) != MAP_FAILED) {
-    raw_madvise(pointer(window_), kSliceBytes, MADV_DONTFORK);
-    return;
-  }
   raw_mmap(pointer(window_), kSliceBytes, PROT_NONE,
            MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
 }

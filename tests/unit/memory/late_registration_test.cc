@@ -2,6 +2,7 @@
 // Large registrations return before their pages are in the mirror, and nobody finds a wrong byte:
 // neither the program nor its system calls nor hostnicd, which is played here.
 #include <fcntl.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -203,6 +204,22 @@ TEST(LateRegistration, WhereItCameFromCanNotBeAccessed) {
     EXPECT_LE(writable_private_bytes(), before - kLarge + 4 * kMiB);
     nic.remove(mr);
     EXPECT_TRUE(is_right(buffer, 1));
+  });
+}
+
+// A program that has reached its limit goes on with the memory that it has.
+TEST(LateRegistration, WhereNothingMayBeMapped) {
+  late_child(Copies::kWanted, [](LateNic& nic, auto&, Buffer& buffer) {
+    rlimit limit{};
+    ASSERT_EQ(0, getrlimit(RLIMIT_DATA, &limit));
+    const rlimit reached{kMiB, limit.rlim_max};
+    LateNic::Mr mr;
+    ASSERT_TRUE(nic.add(buffer.va(), kLarge, mr));
+    ASSERT_EQ(0, setrlimit(RLIMIT_DATA, &reached));
+    const bool right = is_right(buffer, 1);
+    ASSERT_EQ(0, setrlimit(RLIMIT_DATA, &limit));
+    EXPECT_TRUE(right);
+    nic.remove(mr);
   });
 }
 
