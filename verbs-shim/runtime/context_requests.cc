@@ -148,7 +148,7 @@ std::optional<driver::Why> Context::ask_why(const ExplainRequest& request) {
   if (!alive()) return driver::Why{};
   const TimeNs begin_ns = monotonic_ns();
   if (begin_ns < parts_->ask_with_lock_ns) return std::nullopt;
-  const auto why = parts_->ask_why(request);
+  auto why = parts_->ask_why(request);
   const TimeNs end_ns = monotonic_ns();
   if (end_ns - begin_ns > kLongNs) parts_->ask_with_lock_ns = end_ns + kWithoutLockNs;
   return why;
