@@ -51,7 +51,7 @@ bool for_each_line_of(int fd, Use use, TextRoom& room) {
   return error == 0;
 }
 
-// The same for /proc/self/NAME.
+// for_each_line_of() for /proc/self/NAME.
 template <typename Use>
 bool for_each_line(const char* name, Use use, TextRoom& room = registrars_room) {
   const int fd = open_own_proc(name, O_RDONLY);
@@ -61,8 +61,9 @@ bool for_each_line(const char* name, Use use, TextRoom& room = registrars_room) 
   return read;
 }
 
-// The same for the list of mappings. The kept descriptor is the last resort: where two threads read
-// by one, and mappings change meanwhile, the kernel may go on in the middle of another line.
+// for_each_line() for the list of mappings. The kept descriptor is the last resort: where two
+// threads read by one, and mappings change meanwhile, the kernel may go on in the middle of another
+// line.
 template <typename Use>
 bool for_each_mapping(Use use, TextRoom& room = registrars_room) {
   const int opened = open_own_proc("maps", O_RDONLY);

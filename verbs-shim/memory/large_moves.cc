@@ -79,7 +79,7 @@ bool LargeMoves::find_piece(const Remap& call, RawVector<Area>& parts) const {
   return at == call.end();
 }
 
-// The same of a piece of which much is in the mirror, or some away from home.
+// find_piece() of a piece of which much is in the mirror, or some away from home.
 bool LargeMoves::find_parts(const Remap& call, RawVector<Area>& parts) const {
   if (!find_piece(call, parts)) return false;
   uint64_t in_mirror_bytes = 0;

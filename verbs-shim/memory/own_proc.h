@@ -6,7 +6,7 @@
 
 namespace hostnic::memory {
 
-// Keeps descriptors of /proc/self and of its list of mappings, and a spare one. To be called while
+// Keeps descriptors of /proc/self and of its list of mappings, and spare ones. To be called while
 // /proc can be reached, with the registrar's lock; what is kept already stays.
 void keep_own_proc();
 // For a forked child, before it opens anything: what is kept leads to its parent.

@@ -186,8 +186,8 @@ bool SystemCalls::is_growth(uint64_t start, uint64_t end, int advice) try {
   return false;
 }
 
-// Of guarded memory the mirror's pages would be there again when the guards go, at another offset
-// where they have moved. The kernel goes on behind holes.
+// Guards hide the mirror's pages, which would be there again when the guards go, at another offset
+// where they have moved: they become zeros. The kernel goes on behind holes.
 int SystemCalls::madvise(void* at, size_t length_bytes, int advice) try {
   const CancellationOff cancellation_off;
   const int result = advise(at, length_bytes, advice);

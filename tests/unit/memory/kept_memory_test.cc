@@ -245,7 +245,7 @@ TEST_F(MemoryKept, WhatHasGrownBesideIt) {
   hold(buffer.data() + 3 * kPage, kBytes - 3 * kPage);
 }
 
-// The same of what has grown in the mirror, of which a part is registered.
+// The kernel watches what has grown in the mirror as well, of which a part is registered here.
 TEST_F(MemoryKept, WhatHasGrownInTheMirrorBesideIt) {
   needs_watch();
   if (!migrates()) GTEST_SKIP() << registrar().status();

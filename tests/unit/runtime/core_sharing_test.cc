@@ -59,6 +59,16 @@ class CoreSharingTest : public testing::Test {
     }
     return moves;
   }
+  // A thread that begins each of its yields on a core, and may leave it.
+  std::thread poll_beside(CoreSharing& cores, int cpu, const std::atomic<bool>& stop) {
+    return std::thread([this, &cores, cpu, &stop] {
+      while (!stop.load()) {
+        pin_to(cpu);
+        ASSERT_EQ(sched_setaffinity(0, sizeof(before_), &before_), 0);
+        (void)cores.share(now_ns_ += 10'000'000'000, 1);
+      }
+    });
+  }
   static std::vector<int> allowed() {
     cpu_set_t set;
     std::vector<int> cpus;
@@ -408,13 +418,7 @@ TEST_F(CoreSharingTest, TheYieldBehindTheOneLookedAtIsNotMigrated) {
   const auto cpus = allowed();
   const Stranger stranger(cpus.front());
   std::atomic<bool> stop{false};
-  std::thread poller([&] {
-    while (!stop.load()) {
-      pin_to(cpus.front());
-      ASSERT_EQ(sched_setaffinity(0, sizeof(before_), &before_), 0);
-      (void)cores.share(now_ns_ += 10'000'000'000, 1);
-    }
-  });
+  std::thread poller = poll_beside(cores, cpus.front(), stop);
   pin_to(cpus.back());
   while (later.load() < 20) {
     if (cores.yielding().yield.load() == 0) continue;
@@ -431,13 +435,7 @@ TEST_F(CoreSharingTest, APollerThatIsPinnedInItsYieldComesBackFromIt) {
   const auto cpus = allowed();
   const Stranger stranger(cpus.front());
   std::atomic<bool> stop{false};
-  std::thread poller([&] {
-    while (!stop.load()) {
-      pin_to(cpus.front());
-      ASSERT_EQ(sched_setaffinity(0, sizeof(before_), &before_), 0);
-      (void)cores_.share(now_ns_ += 10'000'000'000, 1);
-    }
-  });
+  std::thread poller = poll_beside(cores_, cpus.front(), stop);
   pin_to(cpus.back());
   cpu_set_t back;
   CPU_ZERO(&back);
