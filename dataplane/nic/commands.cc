@@ -134,7 +134,7 @@ uint32_t NicShard::command_turn() {
   for (ClientState* client : clients.served()) {
     ClientChannel& channel = *client->channel;
     if (ClientList::is_dropped(*client)) continue;
-    if (channel.memory_gone.load(std::memory_order_relaxed)) {
+    if (channel.has_lost_memory()) {
       clients.drop(*client, DropReason::kMemoryGone);
       continue;
     }

@@ -143,7 +143,7 @@ void NicShard::look_at_replacements() {
   for (const auto& client : clients.all()) {
     ClientChannel& channel = *client->channel;
     const bool cut_off = channel.memory_cut_off.exchange(false, std::memory_order_acquire);
-    if (!cut_off && !channel.memory_gone.load(std::memory_order_acquire)) continue;
+    if (!cut_off && !channel.has_lost_memory()) continue;
     const uint32_t keys = shared.mrs.cut_off(channel.settings().client_id);
     channel.keys_cut_off.fetch_add(keys, std::memory_order_relaxed);
   }

@@ -31,6 +31,7 @@ void late_memory(const Target& target);
 
 // Pages that are taken away again and again, or never were there.
 void punch_registered_memory(const Target& target);
+void punch_and_end(const Target& target);
 void punch_huge_registered_memory(const Target& target);
 void punch_segment(const Target& target);
 void punch_arena(const Target& target);

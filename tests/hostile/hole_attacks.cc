@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -49,7 +50,7 @@ class Puncher {
       while (!over_.load()) {
         const uint64_t before = waited_ns();
         madvise(at, bytes, MADV_REMOVE);
-        longest_wait_ns_ = std::max(longest_wait_ns_, waited_ns() - before);
+        longest_wait_ns_.store(std::max(longest_wait_ns_.load(), waited_ns() - before));
         if (takes) take_all();
       }
     });
@@ -63,8 +64,10 @@ class Puncher {
   uint64_t end() {
     over_.store(true);
     if (thread_.joinable()) thread_.join();
-    return longest_wait_ns_;
+    return longest_wait_ns();
   }
+  // Of the calls that are over.
+  uint64_t longest_wait_ns() const { return longest_wait_ns_.load(); }
   Puncher(const Puncher&) = delete;
   Puncher& operator=(const Puncher&) = delete;
 
@@ -80,7 +83,7 @@ class Puncher {
   }
 
   std::atomic<bool> over_{false};
-  uint64_t longest_wait_ns_ = 0;
+  std::atomic<uint64_t> longest_wait_ns_{0};
   std::vector<void*> taken_;
   std::thread thread_;
 };
@@ -213,6 +216,40 @@ void punch(const Target& target, SendOp op, Pages pages, Punched punched) {
 void punch_registered_memory(const Target& target) {
   punch(target, SendOp::kWrite, Pages::kOrdinary,
         [](Victim& victim) { return std::pair(victim.memory(), kBytes); });
+}
+
+// Each device's program ends while the lcore may sleep for its punch.
+void punch_and_end(const Target& target) {
+  constexpr std::chrono::milliseconds kLife{30};
+  constexpr int kEnded = 0, kHasToWait = 1, kFailed = 2;
+  target.become();
+  fmt::print("punches\n");
+  std::fflush(stdout);
+  unsigned ended = 0, had_to_wait = 0;
+  auto* const waited = static_cast<std::atomic<uint64_t>*>(
+      mmap(nullptr, kPageBytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0));
+  need(waited != MAP_FAILED, "a page to share with children");
+  for (const auto end = Clock::now() + std::chrono::seconds(target.seconds); Clock::now() < end;) {
+    const pid_t child = fork();
+    need(child >= 0, "a child");
+    if (child == 0) {
+      Victim victim(target, Pages::kOrdinary);
+      if (victim.refused())
+        _exit(victim.client().message().find("took memory away") != std::string::npos ? kHasToWait
+                                                                                      : kFailed);
+      const Puncher puncher(victim.memory(), kBytes, false);
+      victim.use_until(Clock::now() + kLife, SendOp::kWrite);
+      waited->store(std::max(waited->load(), puncher.longest_wait_ns()));
+      _exit(kEnded);
+    }
+    int status = 0;
+    need(waitpid(child, &status, 0) == child && WIFEXITED(status), "a child that ends");
+    ended += WEXITSTATUS(status) == kEnded ? 1 : 0;
+    had_to_wait += WEXITSTATUS(status) == kHasToWait ? 1 : 0;
+    if (WEXITSTATUS(status) != kEnded) std::this_thread::sleep_for(kAgain);
+  }
+  fmt::print("{} programs ended, {} had to wait for a device; waited {} us in a call\n", ended,
+             had_to_wait, waited->load() / 1000);
 }
 
 void punch_huge_registered_memory(const Target& target) {

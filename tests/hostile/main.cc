@@ -34,6 +34,7 @@ constexpr Attack kAttacks[] = {
     {"files-that-never-close", files_that_never_close},
     {"late-memory", late_memory},
     {"punches-registered-memory", punch_registered_memory},
+    {"punches-and-ends", punch_and_end},
     {"punches-huge-registered-memory", punch_huge_registered_memory},
     {"punches-segment", punch_segment},
     {"punches-arena", punch_arena},

@@ -107,6 +107,8 @@ CASES = [
          "^refused 5 of 5, unfilled 2 of 2, foreign 2 of 2, filled 3 of 3"),
     Case("holes in registered memory", "punches-registered-memory", "^dropped [1-9]", HOLES, needs_root=True,
          sleeps=True),
+    Case("holes in the memory of programs that end", "punches-and-ends", "^[1-9].* ended, [1-9]",
+         "no device for", needs_root=True, sleeps=True),
     Case("holes in the segment", "punches-segment", "^dropped [1-9]", f"{HOLES}|impossible", needs_root=True,
          sleeps=True),
     Case("holes in registered huge pages, which are taken", "punches-huge-registered-memory",

@@ -200,7 +200,7 @@ TEST_P(GoneMemory, AtomicsWaitForTheGateAndAreDoneOnce) {
 TEST(MemoryOfTheDead, DropsThemAndIsNothingImpossible) {
   Pair pair;
   ClientChannel& channel = pair.far->host->channel();
-  channel.memory_gone.store(true);
+  channel.memory_taken.store(true);
   pair.world.run_for(kMillisecond);
   EXPECT_EQ(channel.dropped.load(), DropReason::kMemoryGone);
   EXPECT_EQ(pair.far_counter(Counter::clients_dropped), 0u);

@@ -24,7 +24,7 @@ ClientRegions::ClientRegions(Daemon& daemon, NicInstance& nic, const ClientInfo&
       memory_(std::make_unique<ClientMemory>(
           terms.mirror_fd,
           // Whoever does it to another user's hostnicd loses more than the keys.
-          limited_user(client.uid) ? &channel.memory_gone : &channel.memory_cut_off,
+          limited_user(client.uid) ? &channel.memory_taken : &channel.memory_cut_off,
           MemoryTerms{.stranger = limited_user(client.uid),
                       .mappings = &all_.mappings(),
                       .page_tables = channel.settings().page_tables})) {}
@@ -64,7 +64,7 @@ Expected<RegisterMrReply, ControlError> ClientRegions::add(RegisterMr& call,
   init.iova = call.fixed.iova;
   init.length_bytes = call.fixed.length_bytes;
   init.mem_fd = terms_.mem_fd;
-  init.client_gone = &channel_.memory_gone;
+  init.client_gone = &channel_.address_space_gone;
   init.gate = &channel_.header().memory_gate;
   init.helper = *helper;
   init.turn_ns = nic_.nic->turn_ns();

@@ -29,15 +29,27 @@ constexpr std::chrono::milliseconds kReferenceLimitAtExit{500};
 // What a program posted before it closed its device, or ended, is sent if that takes no longer.
 constexpr std::chrono::milliseconds kLastSendsLimit{100};
 
+// What /proc says that a descriptor leads to; the file is not asked.
+std::string link_of(int fd) {
+  char target[256];
+  const ssize_t length =
+      readlink(fmt::format("/proc/self/fd/{}", fd).c_str(), target, sizeof(target));
+  return {target, static_cast<size_t>(std::max<ssize_t>(length, 0))};
+}
+
 // Whether a descriptor is /proc/PID/mem: a NIC's lcore reads and writes it, and a file of another
 // kind could block the lcore for ever.
 bool is_proc_mem(int fd) {
   struct statfs file_system {};
   if (fstatfs(fd, &file_system) != 0 || file_system.f_type != PROC_SUPER_MAGIC) return false;
-  char target[256];
-  const ssize_t length =
-      readlink(fmt::format("/proc/self/fd/{}", fd).c_str(), target, sizeof(target));
-  return length > 0 && std::string_view(target, static_cast<size_t>(length)).ends_with("/mem");
+  return link_of(fd).ends_with("/mem");
+}
+
+// Whether a descriptor is a pidfd, which says at once whether its process has ended. Files of other
+// kinds may keep whoever polls them.
+bool is_pid_fd(int fd) {
+  const std::string link = link_of(fd);
+  return link == "anon_inode:[pidfd]" || link.starts_with("pidfd:[");
 }
 
 void close_all(std::vector<UniqueFd>& fds) {
@@ -191,6 +203,8 @@ Expected<void, ControlError> ClientSession::take_descriptors(const OpenDevice& r
   pid_fd_ = request.has_pid_fd ? std::move(fds[1]) : pid_fd_of_peer(socket_.get());
   if (!is_proc_mem(mem_fd_.get()))
     return control_error(EBADF, "the first descriptor is not /proc/self/mem");
+  if (request.has_pid_fd && !is_pid_fd(pid_fd_.get()))
+    return control_error(EBADF, "the second descriptor is not a pidfd");
   if (request.has_mirror) {
     mirror_fd_ = std::move(fds.back());
     if (auto good = check_mirror(mirror_fd_.get()); !good)
@@ -310,9 +324,7 @@ const char* ClientSession::wait_for_request() {
 const char* ClientSession::why_over() const {
   const DropReason dropped = channel_->dropped.load(std::memory_order_acquire);
   if (dropped != DropReason::kNone) return to_string(dropped);
-  return channel_->memory_gone.load(std::memory_order_acquire)
-             ? "cut off memory that it had registered"
-             : nullptr;
+  return channel_->has_lost_memory() ? "cut off memory that it had registered" : nullptr;
 }
 
 void ClientSession::set_serving(bool on) {
@@ -406,9 +418,7 @@ void ClientSession::close_down(const char* why) {
   if (channel_ != nullptr) {
     const DropReason dropped = channel_->dropped.load(std::memory_order_acquire);
     const bool impossible = dropped != DropReason::kNone && dropped != DropReason::kMemoryGone;
-    const bool taken_away = channel_->memory_gone.load() && !program_ended();
-    took_memory_away_ = taken_away && limited_user(info_.uid).has_value();
-    if (impossible || taken_away)
+    if (impossible || (channel_->has_lost_memory() && !program_ended()))
       log_problem("{}: client {} ({}, pid {}) was dropped: {}", unit_->plan.settings.name,
                   info_.client_id, info_.program, info_.pid, why);
     if (attached_) let_sends_leave();
@@ -421,6 +431,8 @@ void ClientSession::close_down(const char* why) {
       channel_->wake_driver();
       if (attached_) unit_->nic->detach(channel_.get());
     });
+    // The lcore is out of that memory by now: it may have slept there until the program had ended.
+    took_memory_away_ = channel_->memory_taken.load() && limited_user(info_.uid).has_value();
     unit_->lcore->unwatch(doorbell_fd_.get());
     channel_->mem_fd_helper.store(nullptr, std::memory_order_relaxed);
     regions_->release(std::move(channel_),

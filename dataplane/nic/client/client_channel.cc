@@ -141,7 +141,7 @@ Expected<std::unique_ptr<ClientChannel>, std::string> ClientChannel::create(
 bool ClientChannel::guard(std::byte* start, uint64_t length_bytes, uint64_t page_bytes) {
   if (settings_.is_strangers && can_guard_holes() && !guard_holes(start, length_bytes))
     return false;
-  return add_sigbus_range(start, length_bytes, page_bytes, &memory_gone);
+  return add_sigbus_range(start, length_bytes, page_bytes, &memory_taken);
 }
 
 ClientChannel::~ClientChannel() {

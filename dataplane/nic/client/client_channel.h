@@ -80,11 +80,17 @@ class ClientChannel {
   // Wakes the driver's service thread, which is asleep, so that it looks (futex wake; cannot
   // block). Any thread.
   void wake_driver() { wake_service_once(header()); }
-  // The reason why the client is to be dropped: set by the lcore when the client broke a rule, or
-  // by memory code when its address space is gone. The control thread then closes the connection
-  // with a log line.
+  // The reason why the client is to be dropped: set by the lcore when the client broke a rule. The
+  // control thread then closes the connection with a log line.
   std::atomic<DropReason> dropped{DropReason::kNone};
-  std::atomic<bool> memory_gone{false};
+  // Set where the NIC found a hole in memory that the client shares with it (sigbus.h), and where
+  // the mem fd found the address space gone, which is so a moment before the program is known to
+  // have ended.
+  std::atomic<bool> memory_taken{false}, address_space_gone{false};
+  bool has_lost_memory() const {
+    return memory_taken.load(std::memory_order_acquire) ||
+           address_space_gone.load(std::memory_order_acquire);
+  }
   // Set when some of the client's registered memory was found to be cut off, and how many keys that
   // has cost it.
   std::atomic<bool> memory_cut_off{false};

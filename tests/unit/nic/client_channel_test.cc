@@ -73,7 +73,7 @@ TEST(ClientChannel, AStrangersHolesGetNoPages) {
         ASSERT_NE(part, nullptr);
         *part = std::byte{1};
       }
-      EXPECT_TRUE(channel->memory_gone.load());
+      EXPECT_TRUE(channel->memory_taken.load());
       EXPECT_EQ(blocks_of(channel->segment_fd()), 0u);
       EXPECT_EQ(blocks_of(channel->arena_fd()), 0u);
     }
@@ -100,7 +100,7 @@ TEST(ClientChannel, SurvivesHugePagesThatAreGone) {
       taken.push_back(at);
     }
     channel->header().device_fatal.store(1);
-    EXPECT_TRUE(channel->memory_gone.load());
+    EXPECT_TRUE(channel->memory_taken.load());
   });
 }
 
