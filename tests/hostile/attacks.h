@@ -39,6 +39,7 @@ void declare_filled(const Target& target);
 
 // Requests that keep whoever serves them.
 void descriptors_that_linger(const Target& target);
+void open_with_other_files(const Target& target);
 void requests_that_wait(const Target& target);
 void connections_that_wait(const Target& target);
 void never_read(const Target& target);

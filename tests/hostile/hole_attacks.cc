@@ -66,7 +66,7 @@ class Puncher {
     if (thread_.joinable()) thread_.join();
     return longest_wait_ns();
   }
-  // Of the calls that are over.
+  // The longest that it waited so far: a call that still goes on does not count.
   uint64_t longest_wait_ns() const { return longest_wait_ns_.load(); }
   Puncher(const Puncher&) = delete;
   Puncher& operator=(const Puncher&) = delete;

@@ -40,6 +40,7 @@ constexpr Attack kAttacks[] = {
     {"punches-arena", punch_arena},
     {"declares-filled", declare_filled},
     {"descriptors-that-linger", descriptors_that_linger},
+    {"opens-with-other-files", open_with_other_files},
     {"requests-that-wait", requests_that_wait},
     {"connections-that-wait", connections_that_wait},
     {"dies-with-everything", die_with_everything},

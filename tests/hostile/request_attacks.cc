@@ -5,14 +5,18 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <netinet/in.h>
+#include <sys/eventfd.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <array>
+#include <cerrno>
 #include <chrono>
 #include <cstring>
 #include <list>
+#include <span>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -156,6 +160,33 @@ void descriptors_that_linger(const Target& target) {
 }
 
 // Requests for a device whose descriptors take for ever to be looked at.
+// Files of other kinds in the places of /proc/self/mem and of the pidfd: some would keep whoever
+// reads or polls them.
+void open_with_other_files(const Target& target) {
+  target.become();
+  const UniqueFd memory(open("/proc/self/mem", O_RDWR | O_CLOEXEC));
+  const UniqueFd process(static_cast<int>(syscall(SYS_pidfd_open, getpid(), 0)));
+  const UniqueFd event(eventfd(0, EFD_CLOEXEC)), file(memfd_create("pidfd", MFD_CLOEXEC));
+  need(memory && process && event && file, "descriptors");
+  const auto open_with = [&](int first, int second) {
+    OpenRequest request{};
+    request.device_index = target.device;
+    const int fds[] = {first, second};
+    const UniqueFd socket = connect_to(target.socket);
+    need(send_request(socket.get(), ControlKind::kOpen, std::as_bytes(std::span(&request, 1)), fds),
+         "sending open");
+    const auto reply = receive_reply(socket.get());
+    return reply ? reply->header.error : uint32_t{EPIPE};
+  };
+  unsigned refused = 0;
+  for (const auto& [first, second] :
+       {std::pair{file.get(), process.get()}, std::pair{memory.get(), file.get()},
+        std::pair{memory.get(), event.get()}, std::pair{memory.get(), memory.get()}})
+    refused += open_with(first, second) == EBADF ? 1 : 0;
+  fmt::print("refused {} of 4, and the right ones: error {}\n", refused,
+             open_with(memory.get(), process.get()));
+}
+
 void requests_that_wait(const Target& target) {
   auto file = FuseFile::create(target.directory);
   if (file == nullptr) {

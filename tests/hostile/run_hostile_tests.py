@@ -103,6 +103,7 @@ CASES = [
          holds=True, needs_root=True),
     Case("files that never close", "files-that-never-close", "^[1-9].* wait", seconds=ATTACK_S,
          holds=True, needs_root=True),
+    Case("other files than are asked for", "opens-with-other-files", "^refused 4 of 4, and the right ones: error 0"),
     Case("late memory that is never filled, and lies about it", "late-memory",
          "^refused 5 of 5, unfilled 2 of 2, foreign 2 of 2, filled 3 of 3"),
     Case("holes in registered memory", "punches-registered-memory", "^dropped [1-9]", HOLES, needs_root=True,

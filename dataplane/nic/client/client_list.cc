@@ -110,8 +110,7 @@ void ClientList::look_at_unserved() {
     ClientState& client = *clients_[next_unserved_];
     if (client.served) continue;
     client.channel->header().nic_turn_ns.store(now_, std::memory_order_relaxed);
-    if (has_published(client) || client.channel->has_lost_memory())
-      serve(client);
+    if (has_published(client) || client.channel->has_lost_memory()) serve(client);
   }
 }
 
