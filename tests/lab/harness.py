@@ -282,7 +282,7 @@ def run_one(case):
     again = [f"{k}={v}" for k, v in case.environment.items()] + quoted(case.command)
     return "FAIL", "\n".join([
         f"FAIL {case.name} ({seconds:.1f}): {reason}",
-        *(f"     | {line}" for line in output.rstrip().splitlines()[-TAIL_LINES:]),
+        *(f"     | {line}" for line in outputs.tail(output, TAIL_LINES)),
         "     again: " + " ".join(again)])
 
 

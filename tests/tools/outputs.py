@@ -27,6 +27,17 @@ def is_figure(value):
     return math.isfinite(value) and value >= 0
 
 
+# GoogleTest's lines that say which tests failed, and where.
+_FAILED_TEST = re.compile(r"^\[  FAILED  \]|: Failure$")
+
+
+def tail(output, most):
+    """The last lines of a failed program's output, behind those that say which tests failed: these may be far from
+    the end. As many of each at most."""
+    lines = output.rstrip().splitlines()
+    return [line for line in lines[:-most] if _FAILED_TEST.search(line)][:most] + lines[-most:]
+
+
 def perftest_rows(output, columns=None):
     """The lines of perftest's table, each as a list of numbers: size, iterations and what was measured. Only those of
     so many columns, if said."""

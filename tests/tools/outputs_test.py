@@ -99,5 +99,15 @@ class Demo(unittest.TestCase):
         self.assertIsNone(demo.latency(BANDWIDTH.format(peak="1", average="1", rate="1")))
 
 
+class Tail(unittest.TestCase):
+    def test_names_the_tests_that_failed(self):
+        failed = ["a_test.cc:5: Failure", "[  FAILED  ] A.B (3 ms)"]
+        rest = [f"line {i}" for i in range(60)]
+        self.assertEqual(outputs.tail("\n".join(["[ RUN      ] A.B", *failed, *rest]), 40), failed + rest[-40:])
+
+    def test_says_nothing_twice(self):
+        self.assertEqual(outputs.tail("[  FAILED  ] A.B\nend\n", 40), ["[  FAILED  ] A.B", "end"])
+
+
 if __name__ == "__main__":
     unittest.main()
