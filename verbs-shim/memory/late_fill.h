@@ -147,6 +147,7 @@ class LateFill {
   void wake(uint64_t start, uint64_t end) const;
   bool hand_over(uint64_t start, uint64_t end) const;
   void let_go(uint64_t start, uint64_t end) const;
+  void read_last_events();
   // Of memory that is filled the stash has given all of its pages; of what has gone home it is no
   // longer there.
   enum class Stash { kEmpty, kGone };

@@ -6,12 +6,15 @@
 #include <algorithm>
 #include <cerrno>
 
+#include "verbs-shim/memory/background_thread.h"
 #include "verbs-shim/memory/late_fill.h"
 
 namespace hostnic::memory {
 namespace {
 
 constexpr int kBellTries = 200;
+constexpr int kLastTries = 1000;
+constexpr int64_t kLastPauseNs = 50'000;
 
 }  // namespace
 
@@ -102,9 +105,19 @@ void LateFill::let_go(uint64_t start, uint64_t end) const {
   wake(start, end);
 }
 
+// A call that changes the mappings may have begun before: its event comes here, and is settled as
+// one about memory that is in the table.
+void LateFill::read_last_events() {
+  for (int tries = 0; tries < kLastTries && change_is_due(); tries++) {
+    read_events();
+    sleep_ns(kLastPauseNs);
+  }
+}
+
 void LateFill::cut(uint64_t start, uint64_t end, Stash stash) {
   asides_.cut(start, end, [this, stash](uint64_t from, uint64_t to, uint64_t stash_delta) {
     let_go(from, to);
+    read_last_events();
     if (stash == Stash::kGone) return;
     raw_munlock(pointer(from + stash_delta), to - from);
     Migrator::empty_stash(from + stash_delta, to - from);

@@ -12,6 +12,7 @@
 #include <cerrno>
 #include <cstring>
 
+#include "verbs-shim/memory/background_thread.h"
 #include "verbs-shim/memory/late_fill.h"
 #include "verbs-shim/memory/own_proc.h"
 
@@ -39,11 +40,6 @@ int64_t now_ns(clockid_t clock = CLOCK_MONOTONIC) {
   timespec now{};
   clock_gettime(clock, &now);
   return now.tv_sec * int64_t{1'000'000'000} + now.tv_nsec;
-}
-
-void sleep_ns(int64_t ns) {
-  const timespec pause{0, ns};
-  nanosleep(&pause, nullptr);
 }
 
 }  // namespace
@@ -201,13 +197,12 @@ void LateFill::wake(uint64_t start, uint64_t end) const {
 }
 
 // The program moved memory that lies aside: what it moved shows the mirror's pages at another
-// address, so these are made.
+// address, so these are made. It is watched there as all of the mirror is.
 void LateFill::follow_moved() {
   while (moved_count_ != 0) {
     const Moved moved = moved_[moved_count_ - 1];
     fill_all(moved.from, moved.from + moved.length_bytes);
-    uffdio_range range{moved.to, moved.length_bytes};
-    ioctl(fd_, UFFDIO_UNREGISTER, &range);
+    hand_over(moved.to, moved.to + moved.length_bytes);
     wake(moved.to, moved.to + moved.length_bytes);
     moved_count_--;
   }
