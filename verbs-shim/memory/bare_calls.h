@@ -20,7 +20,7 @@ class BareCalls {
   BareCalls& operator=(const BareCalls&) = delete;
 
   // Does what a call that waits in the kernel has to find done.
-  void settle(const BlockedCall& call, EventReader reader);
+  uint64_t settle(const BlockedCall& call, EventReader reader);
   // Makes what is discarded zeros. `mirror` is the thread's descriptor of it. Returns whether the
   // kernel goes on behind it.
   bool before_discard(const Discard& discard, int mirror);
@@ -35,7 +35,7 @@ class BareCalls {
   void settle_discard(const BlockedCall& call, const EventReader& reader);
   void discard_in_mirror(uint64_t start, uint64_t end, int mirror);
   void lose_in_time(uint64_t start, uint64_t end, const EventReader& reader);
-  void settle_move(const MoveCall& move, const EventReader& reader);
+  bool settle_move(const MoveCall& move, const EventReader& reader);
   bool find_moved(const MoveCall& move, uint64_t& to, Area& area, TextRoom& room) const;
   bool take_home(const MoveCall& move, uint64_t to, const Area& area, const EventReader& reader,
                  TextRoom& room);

@@ -49,7 +49,7 @@ void watch_for_events(uint64_t start, uint64_t end, int watch) {
 }  // namespace
 
 // Late filling settles what concerns memory that lies aside, whose events only it reads.
-void BareCalls::settle(const BlockedCall& call, EventReader reader) {
+uint64_t BareCalls::settle(const BlockedCall& call, EventReader reader) {
   if (!reader.is_late_fill)
     reader.mirror = state_.mirror_fd;  // which may be another hostnicd's by now
   uint64_t start = 0, end = 0;
@@ -62,8 +62,9 @@ void BareCalls::settle(const BlockedCall& call, EventReader reader) {
   } else if (is_move(call, move) &&
              state_.late.asides().any_aside(move.from, move.from + move.old_bytes) ==
                  reader.is_late_fill) {
-    settle_move(move, reader);
+    if (settle_move(move, reader)) return move.from;
   }
+  return 0;
 }
 
 // What has been unmapped is followed later, by the revoker's thread. By then the thread that did it
@@ -124,17 +125,20 @@ void BareCalls::note_view(const MoveCall& move, uint64_t to, uint64_t offset) tr
 } catch (...) {  // no memory: the kernel goes on telling of it
 }
 
-void BareCalls::settle_move(const MoveCall& move, const EventReader& reader) {
+// Returns whether NICs were told to reach by the mem fd what has moved.
+bool BareCalls::settle_move(const MoveCall& move, const EventReader& reader) {
   TextRoom room;
   Area area;
   uint64_t to = 0;
-  if (state_.migrator.is_own_view(move.from)) return;
+  bool is_outside = false;
+  if (state_.migrator.is_own_view(move.from)) return false;
   if (move.may_move && find_moved(move, to, area, room)) {
     const uint64_t offset = area.offset + (to - area.start);
     const uint64_t old_end = move.from + move.old_bytes;
     const bool is_much = move.old_bytes >= kLargeMoveBytes;
-    const bool came_home = !reader.is_late_fill && offset == move.from && !is_much &&
-                           take_home(move, to, area, reader, room);
+    const bool may_leave = !reader.is_late_fill && offset == move.from;
+    const bool came_home = may_leave && !is_much && take_home(move, to, area, reader, room);
+    is_outside = may_leave;
     // To copy much would take long: it stays in the mirror, and no key leads to it there. What has
     // moved before moves on.
     if (!reader.is_late_fill &&
@@ -150,6 +154,7 @@ void BareCalls::settle_move(const MoveCall& move, const EventReader& reader) {
     lose_in_time(move.from + move.new_bytes, move.from + move.old_bytes, reader);
     guard_gap(move.from + move.new_bytes, reader);
   }
+  return is_outside;
 }
 
 // Has private memory take the place of what was moved to `to`, with its contents. Returns false if

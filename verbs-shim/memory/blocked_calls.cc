@@ -98,25 +98,30 @@ bool is_unmap(const BlockedCall& call, uint64_t& start, uint64_t& end) {
   return call.number == SYS_munmap && whole_pages(start, call.arguments[1], end);
 }
 
-void for_each_blocked_call(SettleCall* settle, const EventReader& reader) {
+uint64_t for_each_blocked_call(SettleCall* settle, const EventReader& reader) {
+  uint64_t moved_from = 0;
+  const auto settle_one = [&](const BlockedCall& call) {
+    if (const uint64_t from = settle(call, reader); from != 0) moved_from = from;
+  };
   const auto self = static_cast<int>(syscall(SYS_gettid));
   for_each_number("task", [&](int thread) {
     if (thread == self) return true;
     BlockedCall call;
     if (!read_call(thread, call)) return true;
     if (Discard discard; !find_discard(call, 0, discard)) {
-      settle(call, reader);
+      settle_one(call);
       return true;
     }
     const std::lock_guard lock(reading);
-    if (waits_for_event(thread) && read_call(thread, call)) settle(call, reader);
+    if (waits_for_event(thread) && read_call(thread, call)) settle_one(call);
     return true;
   });
+  return moved_from;
 }
 
-bool has_event(int userfault) {
+bool has_event(int userfault, int patience_ms) {
   pollfd readable{userfault, POLLIN, 0};
-  return poll(&readable, 1, 0) > 0;
+  return poll(&readable, 1, patience_ms) > 0;
 }
 
 ssize_t read_events_of(int userfault, void* to, size_t length_bytes) {

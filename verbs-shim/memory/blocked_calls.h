@@ -28,10 +28,13 @@ struct EventReader {
   bool is_late_fill = false;
 };
 
-// Settles a call before the thread that waits in it goes on.
-using SettleCall = void(const BlockedCall& call, const EventReader& reader);
+// Settles a call before the thread that waits in it goes on. Returns from where the call has moved
+// memory that NICs reach by the mem fd from now on, at its old address until its event is told; 0:
+// none.
+using SettleCall = uint64_t(const BlockedCall& call, const EventReader& reader);
 
-// Calls settle() for each such thread but the calling one. Needs no memory. For a discard it holds
+// Calls settle() for each such thread but the calling one, and returns what it returned last that
+// was not 0. Needs no memory. For a discard it holds
 // what read_events_of() waits for, and the thread is known to wait for an event: otherwise
 //   1. the thread discards, and its event has been read: it waits for the address space's lock;
 //      or its event is another reader's to read
@@ -39,11 +42,11 @@ using SettleCall = void(const BlockedCall& call, const EventReader& reader);
 //      processor
 //   3. the thread goes on, its call ends, and it writes to the page
 //   4. this reader makes zeros of what the thread wrote.
-void for_each_blocked_call(SettleCall* settle, const EventReader& reader);
+uint64_t for_each_blocked_call(SettleCall* settle, const EventReader& reader);
 
 // Whether an event can be read now. The kernel gives the oldest first, and faults before changes:
 // calls are looked at after this and before the read, so that what is read was looked at.
-bool has_event(int userfault);
+bool has_event(int userfault, int patience_ms = 0);
 
 // As read(), for the events of discards: reading one lets its thread go on.
 ssize_t read_events_of(int userfault, void* to, size_t length_bytes);

@@ -33,6 +33,8 @@ constexpr size_t kEventsAtOnce = 16;
 // be taken for what was unmapped, which is an error to its user and harms nobody.
 constexpr unsigned kYields = 100, kMostTries = 100'000;
 constexpr long kPauseNs = 20'000;
+// The thread that has moved memory raises its events one after the other.
+constexpr int kMoveMs = 100;
 
 }  // namespace
 
@@ -104,12 +106,18 @@ bool MappingWatch::waits_for_events() {
 bool MappingWatch::read_events() {
   const size_t at_once = settle_ != nullptr ? 1 : kEventsAtOnce;
   uint64_t change = revoker_->begin_change(Revoker::Notice::kByReport);
+  // What has been settled and has its event still to come, and what had it last.
+  uint64_t moved_from = 0, told_from = 0;
   for (;;) {
     uffd_msg events[kEventsAtOnce];
     // Only an event that was there before the calls were looked at is read: the oldest one, whose
     // thread was seen. One that comes in between would let its thread go on with nothing settled.
-    const bool is_due = settle_ == nullptr || has_event(fd_);
-    if (settle_ != nullptr && is_due) for_each_blocked_call(settle_, {-1, fd_, false});
+    // Gates stay closed until a move is told: what lies at the old address is something else.
+    const bool is_due = settle_ == nullptr || has_event(fd_, moved_from != 0 ? kMoveMs : 0);
+    if (settle_ != nullptr && is_due)
+      if (const uint64_t from = for_each_blocked_call(settle_, {-1, fd_, false});
+          from != 0 && from != told_from)
+        moved_from = from;
     const ssize_t got = !is_due              ? 0
                         : settle_ != nullptr ? read_events_of(fd_, events, sizeof(events[0]))
                                              : read(fd_, events, sizeof(events));
@@ -123,6 +131,8 @@ bool MappingWatch::read_events() {
         changes[ranges++] = {{gone.start, gone.end - gone.start, MemoryChangeKind::kGone, 0, 0}};
       } else if (events[i].event == UFFD_EVENT_REMAP && events[i].arg.remap.len != 0) {
         const auto& moved = events[i].arg.remap;
+        told_from = moved.from;
+        if (moved_from == told_from) moved_from = 0;
         changes[ranges++] = {{moved.from, moved.len, MemoryChangeKind::kMoved, 0, moved.to}};
       }
     }

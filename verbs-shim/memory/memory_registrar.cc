@@ -257,7 +257,7 @@ int MemoryRegistrar::start_threads() {
   if (state_.mirror_fd >= 0 && state_.migration_wanted)
     state_.mirror_watch.start(state_.revoker, "hostnic-discard",
                               [](const BlockedCall& call, const EventReader& reader) {
-                                process().bare_calls_.settle(call, reader);
+                                return process().bare_calls_.settle(call, reader);
                               });
   return 0;
 }
@@ -279,7 +279,7 @@ void MemoryRegistrar::start_late_fill() {
   state_.late.start(
       descriptors, [] { process().look_for_filled(); },
       [](const BlockedCall& call, const EventReader& reader) {
-        process().bare_calls_.settle(call, reader);
+        return process().bare_calls_.settle(call, reader);
       },
       [](uint64_t start, uint64_t end) { process().refuse(start, end); });
 }

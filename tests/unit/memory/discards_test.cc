@@ -121,11 +121,12 @@ TEST(BlockedCalls, ADiscardIsNotOverBeforeItIsSettled) {
     if (!discard.works()) return;
     std::thread looks([] {
       memory::for_each_blocked_call(
-          [](const memory::BlockedCall& call, const memory::EventReader&) {
-            if (!ReportedDiscard::is(call)) return;
+          [](const memory::BlockedCall& call, const memory::EventReader&) -> uint64_t {
+            if (!ReportedDiscard::is(call)) return 0;
             ReportedDiscard::settled = true;
             std::this_thread::sleep_for(std::chrono::milliseconds(300));
             EXPECT_FALSE(ReportedDiscard::returned);
+            return 0;
           },
           {});
     });
@@ -164,8 +165,9 @@ TEST(BlockedCalls, ADiscardThatWaitsForNoEventIsNotSettled) {
     seccomp_notif call{};
     if (listener >= 0 && ioctl(listener, SECCOMP_IOCTL_NOTIF_RECV, &call) == 0) {
       memory::for_each_blocked_call(
-          [](const memory::BlockedCall& each, const memory::EventReader&) {
+          [](const memory::BlockedCall& each, const memory::EventReader&) -> uint64_t {
             settled += ReportedDiscard::is(each);
+            return 0;
           },
           {});
       EXPECT_EQ(0, settled);
@@ -183,17 +185,18 @@ TEST(BlockedCalls, ADiscardThatWaitsForNoEventIsNotSettled) {
 // it makes one, takes place before that discard, and the discard must be looked at anew.
 class TwoDiscards {
  public:
-  static void look(const memory::BlockedCall& call, const memory::EventReader&) {
+  static uint64_t look(const memory::BlockedCall& call, const memory::EventReader&) {
     memory::Discard discard;
     if (memory::find_discard(call, 0, discard)) {
       (discard.start == pages->va() ? first_was_seen : second_was_seen) = true;
-      return;
+      return 0;
     }
     // The thread that always waits is seen behind the first discard in the look at that; its second
     // sight is another look.
-    if (call.number != SYS_read || !first_was_seen || ++looks != 2) return;
+    if (call.number != SYS_read || !first_was_seen || ++looks != 2) return 0;
     second_wanted = true;
     std::this_thread::sleep_for(std::chrono::milliseconds(100));  // it waits for its event by then
+    return 0;
   }
   static void run() {
     memory::Revoker revoker;
