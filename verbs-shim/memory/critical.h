@@ -16,22 +16,31 @@ namespace hostnic::memory {
 
 class Critical {
  public:
-  explicit Critical(RegistrarState& state) : mutex_(state.mutex) {
-    sigset_t all;
-    sigfillset(&all);
-    pthread_sigmask(SIG_BLOCK, &all, &signals_);
-    mutex_.lock();
+  explicit Critical(RegistrarState& state) : Critical(state.mutex, std::defer_lock) {
+    lock_.lock();
+  }
+  // Does not wait: whether it is one owns() says.
+  Critical(RegistrarState& state, std::try_to_lock_t /*unused*/)
+      : Critical(state.mutex, std::defer_lock) {
+    (void)lock_.try_lock();
   }
   ~Critical() {
-    mutex_.unlock();
+    if (owns()) lock_.unlock();
     pthread_sigmask(SIG_SETMASK, &signals_, nullptr);
   }
   Critical(const Critical&) = delete;
   Critical& operator=(const Critical&) = delete;
+  bool owns() const { return lock_.owns_lock(); }
 
  private:
+  Critical(std::mutex& mutex, std::defer_lock_t /*unused*/) : lock_(mutex, std::defer_lock) {
+    sigset_t all;
+    sigfillset(&all);
+    pthread_sigmask(SIG_BLOCK, &all, &signals_);
+  }
+
   CancellationOff cancellation_off_;
-  std::mutex& mutex_;
+  std::unique_lock<std::mutex> lock_;
   sigset_t signals_;
 };
 

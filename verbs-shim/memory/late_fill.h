@@ -48,6 +48,10 @@ class LateFill {
             Lost lost = nullptr);
   // Makes zeros of what lies aside in [start, end), whole pages. Called from the thread only.
   void drop(uint64_t start, uint64_t end);
+  // Has the thread do so, for another one that is about to discard them.
+  void drop_first(uint64_t start, uint64_t end) {
+    if (asides_.any_aside(start, end)) order(Command::kDrop, start, end, 0);
+  }
   const AsideTable& asides() const { return asides_; }
   bool is_own_view(uint64_t va) const { return passage_.is_own_view(va); }
   bool runs() const { return state_.load(std::memory_order_acquire) == State::kRuns; }
@@ -109,6 +113,7 @@ class LateFill {
     kLeave,
     kGiveBack,
     kTidy,
+    kDrop,
     kStop
   };
   // Memory that the program moved by mremap while it lay aside.

@@ -81,6 +81,9 @@ int LateFill::carry_out() {
       tidy_at_ = start;
       tidy_end_ = end;
       return 0;
+    case Command::kDrop:
+      drop(start, end);
+      return 0;
     case Command::kStop:
       break;
   }

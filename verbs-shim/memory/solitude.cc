@@ -66,6 +66,13 @@ bool is_over(pid_t thread, int& tries) {
 
 }  // namespace
 
+bool is_only_thread(std::span<const pid_t> ours) {
+  const auto self = static_cast<pid_t>(syscall(SYS_gettid));
+  return for_each_number("task", [&](pid_t thread) {
+    return thread == self || std::ranges::find(ours, thread) != ours.end();
+  });
+}
+
 bool is_alone(std::span<const pid_t> ours) {
   constexpr int kTries = 100;
   const auto self = static_cast<pid_t>(syscall(SYS_gettid));

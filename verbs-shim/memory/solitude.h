@@ -16,4 +16,7 @@ namespace hostnic::memory {
 // most. This allocates nothing; false when the kernel does not tell.
 bool is_alone(std::span<const pid_t> ours);
 
+// Whether there is no thread but the caller and `ours`, not even one that ends.
+bool is_only_thread(std::span<const pid_t> ours);
+
 }  // namespace hostnic::memory

@@ -9,6 +9,7 @@
 
 #include "verbs-shim/memory/critical.h"
 #include "verbs-shim/memory/libc_calls.h"
+#include "verbs-shim/memory/solitude.h"
 #include "verbs-shim/memory/system_change.h"
 
 namespace hostnic::memory {
@@ -202,14 +203,26 @@ int SystemCalls::madvise(void* at, size_t length_bytes, int advice) try {
   return -1;
 }
 
-// A discard is noticed by whatever way it is made (discards.cc), as long as the watch runs.
+// Makes zeros of what is about to be discarded, as long as nobody else will. The watch notices
+// discards by whatever way they are made (discards.cc), but of several threads that discard at the
+// same moment it may miss one: it sees what a thread does that waits in the kernel, and reading the
+// event of another wakes this one for a moment.
+void SystemCalls::discard_first(const Discard& discard) {
+  if (state_.mirror_watch.reports()) {
+    // Who has the lock may be at it for long: then the watch does what it can.
+    const Critical critical(state_, std::try_to_lock);
+    if (critical.owns() && is_only_thread(state_.own_threads)) return;
+    if (critical.owns()) state_.late.drop_first(discard.start, discard.end);
+  }
+  bare_calls_.before_discard(discard, state_.mirror_fd);
+}
+
 int SystemCalls::advise(void* at, size_t length_bytes, int advice) {
   const uint64_t start = address(at), end = start + page_up(length_bytes);
   const bool of_locked = advice == MADV_DONTNEED_LOCKED;
   const bool is_discard = advice == MADV_DONTNEED || of_locked;
-  if (is_discard && start % kPageBytes == 0 && !state_.mirror_watch.reports() &&
-      in_mirror(start, end))
-    bare_calls_.before_discard({start, end, of_locked}, state_.mirror_fd);
+  if (is_discard && start % kPageBytes == 0 && in_mirror(start, end))
+    discard_first({start, end, of_locked});
   if ((advice == MADV_WIPEONFORK || advice == MADV_DONTFORK) && state_.has_migrated.load()) {
     const Critical critical(state_);
     large_moves_.bring_home(start, end);

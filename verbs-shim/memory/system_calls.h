@@ -90,6 +90,7 @@ class SystemCalls {
   bool in_mirror(uint64_t start, uint64_t end);
   bool is_growth(uint64_t start, uint64_t end, int advice);
   int advise(void* at, size_t length_bytes, int advice);
+  void discard_first(const Discard& discard);
   int madvise_part(uint64_t start, uint64_t end, int advice, bool in_mirror, uint64_t stash_delta);
 
   RegistrarState& state_;
