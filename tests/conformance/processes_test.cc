@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Threads on shared objects, many contexts, and fork.
+#include <pthread.h>
+#include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -236,6 +238,55 @@ TEST_F(Forks, WithIbvForkInit) {
             0);
   EXPECT_EQ(unregistered[50'000], std::byte{9});
   write_and_check(std::byte{2});
+}
+
+// A program's lock that its fork handlers take, as a malloc has one. They are registered before any
+// device is open.
+pthread_mutex_t guarded = PTHREAD_MUTEX_INITIALIZER;
+void lock_guarded() { pthread_mutex_lock(&guarded); }
+void unlock_guarded() { pthread_mutex_unlock(&guarded); }
+[[maybe_unused]] const int kHandled = pthread_atfork(lock_guarded, unlock_guarded, unlock_guarded);
+
+// The lock may be held by who unmaps registered memory, and what it guards is whole in a child, in
+// registered memory, too.
+TEST_F(Threads, ForkWithALockOfTheProgramsOwn) {
+  constexpr size_t kPages = 64, kBytes = kPages * 4096;
+  auto* const words = static_cast<volatile uint64_t*>(mmap(
+      nullptr, kBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0));
+  ASSERT_NE(static_cast<volatile void*>(words), MAP_FAILED);
+  volatile uint64_t& first = words[0];
+  volatile uint64_t& last = words[kBytes / sizeof(uint64_t) - 1];
+  ibv_mr* const mr = ibv_reg_mr(near_host->pd, const_cast<uint64_t*>(words), kBytes, kAllAccess);
+  ASSERT_NE(mr, nullptr);
+  std::atomic<bool> over{false};
+  std::thread other([&] {
+    while (!over.load()) {
+      lock_guarded();
+      first = first + 1;
+      void* const at =
+          mmap(nullptr, 65536, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+      ibv_mr* const short_lived = ibv_reg_mr(near_host->pd, at, 65536, kAllAccess);
+      EXPECT_NE(short_lived, nullptr);
+      munmap(at, 65536);
+      if (short_lived != nullptr) ibv_dereg_mr(short_lived);
+      last = last + 1;
+      unlock_guarded();
+      std::this_thread::sleep_for(std::chrono::microseconds(100));
+    }
+  });
+  int torn = 0;
+  for (int i = 0; i < 100; ++i) {
+    const pid_t child = fork();
+    if (child == 0) _exit(first == last ? 0 : 1);
+    int status = 0;
+    EXPECT_EQ(waitpid(child, &status, 0), child);
+    torn += status != 0 ? 1 : 0;
+  }
+  over = true;
+  other.join();
+  EXPECT_EQ(torn, 0);
+  ibv_dereg_mr(mr);
+  munmap(const_cast<uint64_t*>(words), kBytes);
 }
 
 }  // namespace

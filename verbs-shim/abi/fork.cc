@@ -12,6 +12,7 @@
 #include "verbs-shim/abi/registry.h"
 #include "verbs-shim/cm/known_ids.h"
 #include "verbs-shim/hooks/path_map.h"
+#include "verbs-shim/memory/fork_handlers.h"
 #include "verbs-shim/memory/fork_init.h"
 #include "verbs-shim/runtime/core_sharing.h"
 
@@ -19,7 +20,7 @@ namespace hostnic::abi {
 namespace {
 
 // The registry's lock is held from before fork until after it, on both sides: the child must find
-// the registry whole.
+// the registry whole. These allocate nothing (fork_handlers.h).
 ObjectLock& lock_across_fork() {
   static ObjectLock& lock = *new ObjectLock;
   return lock;
@@ -42,15 +43,17 @@ void after_fork_in_parent() {
 
 void after_fork_in_child() {
   runtime::forget_own_tid();
+  after_fork_in_parent();
+}
+
+// This comes later, when a malloc works again.
+void abandon_in_child() {
+  ObjectLock lock = lock_objects();
   for (void* context : contexts()) {
     ContextObject* object = object_of(static_cast<ibv_context*>(context));
     object->abandoned.store(true);
     object->driver->abandon_after_fork();
   }
-  lock_across_fork().unlock();
-  cm_device::unlock_ids_after_fork();
-  hooks::unlock_tree_after_fork();
-  unlock_real_search_after_fork();
 }
 
 std::atomic<bool> fork_initialized{false};
@@ -63,7 +66,10 @@ void watch_forks() {
   static constinit std::atomic<bool> watching{false};
   if (watching.exchange(true)) return;
   memory::watch_forks();
-  pthread_atfork(before_fork, after_fork_in_parent, after_fork_in_child);
+  before_fork();  // what is made at the first use is made now
+  after_fork_in_parent();
+  memory::add_fork_handlers({before_fork, after_fork_in_parent, after_fork_in_child});
+  pthread_atfork(nullptr, nullptr, abandon_in_child);
 }
 
 }  // namespace hostnic::abi

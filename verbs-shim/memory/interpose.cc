@@ -17,6 +17,7 @@
 #include <unistd.h>
 
 #include "verbs-shim/elf/next_function.h"
+#include "verbs-shim/memory/fork_handlers.h"
 #include "verbs-shim/memory/libc_calls.h"
 #include "verbs-shim/memory/memory_registrar.h"
 
@@ -114,6 +115,13 @@ class HeapEnd {
 }  // namespace
 
 #define HOSTNIC_INTERPOSED extern "C" __attribute__((visibility("default")))
+
+// Handlers of others' come behind ours (fork_handlers.h).
+HOSTNIC_INTERPOSED int __register_atfork(void (*before)(), void (*in_parent)(), void (*in_child)(),
+                                         void* library) noexcept {
+  hostnic::memory::register_fork_handlers();
+  return libc_register_atfork(before, in_parent, in_child, library);
+}
 
 HOSTNIC_INTERPOSED int munmap(void* at, size_t length) noexcept {
   forget_guards(at, length);

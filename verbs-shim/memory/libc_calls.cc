@@ -33,6 +33,7 @@ using Shmat = void*(int, const void*, int);
 using Shmdt = int(const void*);
 using Brk = int(void*);
 using Sbrk = void*(intptr_t);
+using RegisterAtfork = int(void (*)(), void (*)(), void (*)(), void*);
 
 constinit std::atomic<Munmap*> munmap_of_libc{nullptr};
 constinit std::atomic<Mmap*> mmap_of_libc{nullptr};
@@ -42,6 +43,7 @@ constinit std::atomic<Shmat*> shmat_of_libc{nullptr};
 constinit std::atomic<Shmdt*> shmdt_of_libc{nullptr};
 constinit std::atomic<Brk*> brk_of_libc{nullptr};
 constinit std::atomic<Sbrk*> sbrk_of_libc{nullptr};
+constinit std::atomic<RegisterAtfork*> register_atfork_of_libc{nullptr};
 
 void* raw_mremap_variadic(void* from, size_t old_length, size_t length, int flags, ...) {
   va_list arguments;
@@ -63,6 +65,7 @@ void* no_sbrk(intptr_t) {
   errno = ENOMEM;
   return MAP_FAILED;
 }
+int no_register_atfork(void (*)(), void (*)(), void (*)(), void*) { return ENOMEM; }
 
 }  // namespace
 
@@ -92,5 +95,10 @@ int libc_shmdt(const void* at) { return resolved(shmdt_of_libc, "shmdt", &raw_sh
 int libc_brk(void* end) { return resolved(brk_of_libc, "brk", &no_brk)(end); }
 
 void* libc_sbrk(intptr_t increment) { return resolved(sbrk_of_libc, "sbrk", &no_sbrk)(increment); }
+
+int libc_register_atfork(void (*before)(), void (*in_parent)(), void (*in_child)(), void* library) {
+  return resolved(register_atfork_of_libc, "__register_atfork", &no_register_atfork)(
+      before, in_parent, in_child, library);
+}
 
 }  // namespace hostnic::memory

@@ -23,5 +23,7 @@ int libc_shmdt(const void* at);
 // Without a libc.so.6 these two fail, with ENOMEM.
 int libc_brk(void* end);
 void* libc_sbrk(intptr_t increment);
+// What pthread_atfork() calls. ENOMEM without a libc.so.6.
+int libc_register_atfork(void (*before)(), void (*in_parent)(), void (*in_child)(), void* library);
 
 }  // namespace hostnic::memory

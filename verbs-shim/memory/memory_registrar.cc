@@ -13,6 +13,7 @@
 
 #include "verbs-shim/base/own_descriptors.h"
 #include "verbs-shim/memory/critical.h"
+#include "verbs-shim/memory/fork_handlers.h"
 #include "verbs-shim/memory/fork_init.h"
 #include "verbs-shim/memory/own_proc.h"
 #include "verbs-shim/memory/own_variables.h"
@@ -126,9 +127,8 @@ void MemoryRegistrar::watch_forks() {
     first = !std::exchange(handles_forks_, true);
   }
   if (!first) return;
-  // This allocates: not in the critical section.
-  pthread_atfork([] { process().forks_.before(); }, [] { process().forks_.after_in_parent(); },
-                 [] { process().forget_parent(); });
+  add_fork_handlers({[] { process().forks_.before(); }, [] { process().forks_.after_in_parent(); },
+                     [] { process().forget_parent(); }});
 }
 
 Failure MemoryRegistrar::init_locked(int mirror_fd) {

@@ -71,6 +71,26 @@ TEST_F(MemoryBareMoves, PagesMove) {
   EXPECT_EQ(mirror_file_bytes(registrar().mirror_fd()), 0u);
 }
 
+// What the call takes the place of is reported before it. At the old address lies something else
+// by then, which no NIC may reach.
+TEST_F(MemoryBareMoves, NothingGetsThroughBeforeTheMoveIsTold) {
+  for (int round = 0; round < 20; round++) {
+    Buffer buffer(kLength), target(kLength);
+    buffer.fill(3);
+    Nic::Mr mr, replaced;
+    add(buffer, mr, kLength);
+    add(target, replaced, kLength);
+    ASSERT_EQ(target.data(), raw_mremap(buffer.data(), kLength, kLength,
+                                        MREMAP_MAYMOVE | MREMAP_FIXED, target.data()));
+    expect_key_follows(buffer.va(), target.data());
+    EXPECT_FALSE(device.opened_too_early(buffer.va())) << "round " << round;
+    nic.remove(replaced);
+    nic.remove(mr);
+    wait_for_revoker();
+    device.forget_revocations();
+  }
+}
+
 TEST_F(MemoryBareMoves, WhatStaysMappedIsEmpty) {
   for (const int fixed : {0, MREMAP_FIXED}) {
     device.forget_revocations();

@@ -277,6 +277,30 @@ TEST_P(MemoryDiscards, PagesAreZeros) {
   nic.remove(mr);
 }
 
+// Each of several threads finds zeros in what it has discarded.
+TEST_F(MemoryTest, ThreadsDiscardAtTheSameMoment) {
+  if (!migrates()) GTEST_SKIP() << registrar().status();
+  constexpr size_t kThreads = 4, kPart = 16 * kPage, kRounds = 400;
+  Buffer buffer(kThreads * kPart);
+  buffer.fill(3);
+  Nic::Mr mr;
+  ASSERT_TRUE(nic.add(buffer.va(), buffer.size(), mr)) << nic.error;
+  ASSERT_TRUE(all_of_kind(mr, RegionKind::kMirror)) << how_it_is();
+  std::atomic<size_t> wrong{0};
+  std::vector<std::thread> threads;
+  for (size_t i = 0; i < kThreads; i++)
+    threads.emplace_back([&, part = buffer.data() + i * kPart] {
+      for (size_t round = 0; round < kRounds; round++) {
+        std::memset(part, 1, kPart);
+        if (registrar().system_calls().madvise(part, kPart, MADV_DONTNEED) != 0) wrong++;
+        for (size_t at = 0; at < kPart; at += kPage) wrong += part[at] != std::byte{0};
+      }
+    });
+  for (std::thread& each : threads) each.join();
+  EXPECT_EQ(0u, wrong);
+  nic.remove(mr);
+}
+
 TEST_P(MemoryDiscards, TheKernelStopsAtLockedPages) {
   if (!migrates()) GTEST_SKIP() << registrar().status();
   constexpr size_t kLocked = 8 * kPage, kLength = 32 * kPage;

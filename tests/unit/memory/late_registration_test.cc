@@ -455,6 +455,24 @@ TEST(LateRegistration, MovedByBareCalls) {
   });
 }
 
+// It is watched at its new place as well.
+TEST(LateRegistration, MovedByABareCallAndDiscarded) {
+  late_child(Copies::kWanted, [](LateNic& nic, auto&, Buffer& buffer) {
+    LateNic::Mr mr;
+    ASSERT_TRUE(nic.add(buffer.va(), kLarge, mr));
+    constexpr size_t kFrom = 20 * kMiB, kBytes = 8 * kMiB;
+    void* const to =
+        memory::raw_mremap(buffer.data() + kFrom, kBytes, kBytes, MREMAP_MAYMOVE, nullptr);
+    ASSERT_NE(to, MAP_FAILED) << std::strerror(errno);
+    auto* const moved = static_cast<std::byte*>(to);
+    EXPECT_EQ(Buffer::pattern(1, kFrom), moved[0]);  // by then it has been followed
+    EXPECT_EQ(0, memory::raw_madvise(moved, kBytes / 2, MADV_DONTNEED));
+    EXPECT_EQ(0u, not_zero(moved, kBytes / 2));
+    EXPECT_EQ(Buffer::pattern(1, kFrom + kBytes / 2), moved[kBytes / 2]);
+    nic.remove(mr);
+  });
+}
+
 TEST(LateRegistration, OnDemandOverItReachesAllByTheMemFd) {
   late_child(Copies::kWanted, [](LateNic& nic, auto& registrar, Buffer& buffer) {
     LateNic::Mr mr;

@@ -28,12 +28,16 @@ class Device final : public memory::RegionUser {
   Device() {
     revoked_.reserve(kMostTold);
     changes_.reserve(kMostTold);
+    opened_at_.reserve(kMostTold);
     memory::MemoryRegistrar::process().attach(*this);
   }
   ~Device() { memory::MemoryRegistrar::process().detach(*this); }
 
   MemoryGate& memory_gate() override { return gate_; }
-  void memory_gate_opened() override {}
+  void memory_gate_opened() override {
+    const std::lock_guard lock(mutex_);
+    opened_at_.push_back(changes_.size());
+  }
   uint64_t nic_turn_ns() override { return UINT64_MAX; }
   void follow_memory(const MemoryChange& change) override {
     if (is_slow) std::this_thread::sleep_for(std::chrono::milliseconds(20));
@@ -53,6 +57,21 @@ class Device final : public memory::RegionUser {
       if (change.kind == MemoryChangeKind::kOutside && left_mirror != nullptr) *left_mirror = true;
     }
     return va;
+  }
+  // Whether transfers could be made when pages that were registered at `va` had left the mirror,
+  // and where they have moved had not been told.
+  bool opened_too_early(uint64_t va) {
+    const std::lock_guard lock(mutex_);
+    const auto first = [&](MemoryChangeKind kind) {
+      return static_cast<size_t>(std::ranges::find_if(changes_,
+                                                      [=](const MemoryChange& change) {
+                                                        return change.kind == kind &&
+                                                               va - change.va < change.length_bytes;
+                                                      }) -
+                                 changes_.begin());
+    };
+    const size_t left = first(MemoryChangeKind::kOutside), moved = first(MemoryChangeKind::kMoved);
+    return std::ranges::any_of(opened_at_, [=](size_t at) { return left < at && at <= moved; });
   }
   // Whether pages that were registered at `va` were ever said to have left the mirror.
   bool left_mirror(uint64_t va) {
@@ -78,6 +97,7 @@ class Device final : public memory::RegionUser {
     const std::lock_guard lock(mutex_);
     revoked_.clear();
     changes_.clear();
+    opened_at_.clear();
   }
   std::atomic<bool> is_slow{false};  // it follows changes late, as a hostnicd that has to wait
   // What an lcore does with a packet. False: not now, or the memory is gone.
@@ -95,6 +115,7 @@ class Device final : public memory::RegionUser {
   std::mutex mutex_;
   std::vector<std::pair<uint64_t, uint64_t>> revoked_;
   std::vector<MemoryChange> changes_;
+  std::vector<size_t> opened_at_;  // how many changes had been told when a gate was opened
 };
 
 // The first page of a region that begins in its midst is reached by the mem fd.
