@@ -170,6 +170,24 @@ bool SystemCalls::in_mirror(uint64_t start, uint64_t end) {
   return false;
 }
 
+// Whether a part of [start, end) is the mirror's and has no stash, where advice about forks would
+// wait: a bare mremap has grown it, and it is registered.
+bool SystemCalls::any_without_stash(uint64_t start, uint64_t end) {
+  RawVector<Area> areas;
+  if (!state_.has_migrated.load() || !read_areas(start, end, areas)) return false;
+  for (const Area& area : areas) {
+    const uint64_t last = std::min(area.end, end);
+    if (!state_.is_of_mirror(area)) continue;
+    for (uint64_t at = std::max(area.start, start); at < last;) {
+      const auto range = state_.table.first_after(at);
+      if (range == state_.table.end() || range->first > at || range->second.stash_delta == 0)
+        return true;
+      at = range->second.end;
+    }
+  }
+  return false;
+}
+
 // Whether advice is about private memory, and all of [start, end) is the mirror's though the table
 // does not know of it: a bare mremap has grown it in place.
 bool SystemCalls::is_growth(uint64_t start, uint64_t end, int advice) try {
@@ -238,6 +256,10 @@ int SystemCalls::advise(void* at, size_t length_bytes, int advice) {
   // A bare call may have put other memory there, whose report has not been followed yet: advice is
   // for what the program has there now.
   release_.lose_where_gone(start, end);
+  if (advice == MADV_WIPEONFORK && any_without_stash(start, end)) {
+    errno = EINVAL;  // nothing has changed then
+    return -1;
+  }
   bool has_holes = false;
   uint64_t done = start;
   while (done < end) {

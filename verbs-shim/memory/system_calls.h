@@ -91,6 +91,7 @@ class SystemCalls {
   bool is_growth(uint64_t start, uint64_t end, int advice);
   int advise(void* at, size_t length_bytes, int advice);
   void discard_first(const Discard& discard);
+  bool any_without_stash(uint64_t start, uint64_t end);
   int madvise_part(uint64_t start, uint64_t end, int advice, bool in_mirror, uint64_t stash_delta);
 
   RegistrarState& state_;

@@ -318,6 +318,12 @@ void Executor::ring() {
   const bool in = random(5) % 2 == 0;
   say(" {}{} {:#x}+{:#x}", in ? "in" : "out", fixed ? " fixed" : "", range->address, range->length);
   if (fixed) {
+    // The kernel does not note what it puts into a fixed buffer: of a file's page that nobody has
+    // written to it may forget it (MADV_PAGEOUT, Linux 6.18).
+    for (size_t i = 0; i < range->pages(); ++i) {
+      auto* const byte = static_cast<volatile uint8_t*>(as_pointer(range->address + i * kPage));
+      *byte = *byte;
+    }
     const int added = timed([&] { return ring.add_buffer(range->address, range->length); });
     // As much as may be locked: an ordinary user has no more.
     if (added != 0 && errno == ENOMEM && !can_lock_all_) return say(": ENOMEM");
