@@ -78,16 +78,13 @@ void Executor::map(bool over) {
   if (much) pages = std::max(pages, kLateBytes / kPage + random(5) % 512);
   uint64_t first = 0;
   bool kept = false;
-  // What a peer writes to at this moment may be taken away as well. By a bare call only what
-  // migrates: a byte that comes by the mem fd may land in what takes the place (docs/memory.md).
-  const bool busy_too = random(4) % 2 == 0;
-  const auto may_go = [&](const Page& page) {
-    return !is_busy(page) ||
-           (busy_too && (!operation_.raw || (settings_.bare_may_fail && page.object == nullptr)));
-  };
+  // What a peer writes to at this moment may be taken away as well, but not by a bare call: a byte
+  // that comes by the mem fd may land in what takes the place (docs/memory.md).
+  const bool busy_too = random(4) % 2 == 0 && !operation_.raw;
   if (over) {
-    const auto range = pick_pages([&](const Page& page) { return !page.huge && may_go(page); },
-                                  profile_.most_pages);
+    const auto range =
+        pick_pages([&](const Page& page) { return !page.huge && (busy_too || !is_busy(page)); },
+                   profile_.most_pages);
     if (!range || !in_arena(*range)) return skip();
     first = range->first();
     pages = range->pages();

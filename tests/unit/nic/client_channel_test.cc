@@ -19,7 +19,7 @@
 namespace hostnic {
 namespace {
 
-constexpr uint64_t kPageBytes = 4096, kArenaBytes = uint64_t{3} << 30;
+constexpr uint64_t kArenaBytes = uint64_t{3} << 30;
 
 // Runs in a child, because the handler of SIGBUS is the process's.
 template <class Function>
