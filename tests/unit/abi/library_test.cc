@@ -99,9 +99,10 @@ TEST(AbiLibrary, ShowsOnlyVerbsAndHooks) {
   std::set<std::string> seen;
   // The memory half has hooks of its own (munmap, mmap, ...).
   const std::set<std::string> memory_hooks = {
-      "munmap",        "mmap",         "mmap64", "mremap", "madvise",
-      "posix_madvise", "shmdt",        "shmat",  "brk",    "sbrk",
-      "realloc",       "reallocarray", "_Fork",  "free",   "malloc_trim"};
+      "munmap",  "mmap",          "mmap64",      "mremap",
+      "madvise", "posix_madvise", "shmdt",       "shmat",
+      "brk",     "sbrk",          "realloc",     "reallocarray",
+      "_Fork",   "free",          "malloc_trim", "__register_atfork"};
   for (const Symbol& symbol : dynamic_symbols(library(), "--defined-only")) {
     if (symbol.type == 'A') continue;     // the versions themselves
     if (symbol.version == "HOSTNIC_1") {  // for our libibverbs.so.1 and libmrc.so.1
