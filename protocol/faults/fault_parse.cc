@@ -349,12 +349,13 @@ bool Parser::name(std::string& value) {
 bool Parser::size(uint64_t& value) {
   constexpr const char* kExpected = "a size such as 4096, 64K, 8M or 1G";
   constexpr std::pair<std::string_view, unsigned> kUnits[] = {{"K", 10}, {"M", 20}, {"G", 30}};
+  constexpr uint64_t kLargest = uint64_t{1} << 53;
   const size_t offset = peek().offset;
-  if (!integer(value, 0, uint64_t{1} << 53, kExpected)) return false;
+  if (!integer(value, 0, kLargest, kExpected)) return false;
   for (const auto& [unit, shift] : kUnits) {
     if (!peek().is(unit)) continue;
     take();
-    if (value >> (64 - shift) != 0) return fail(offset, kExpected);
+    if (value > kLargest >> shift) return fail(offset, kExpected);
     value <<= shift;
     break;
   }

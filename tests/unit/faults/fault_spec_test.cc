@@ -59,6 +59,7 @@ TEST(FaultSpec, Units) {
   EXPECT_EQ(fault_of("fault reg_mr over 1G errno ENOMEM").over, uint64_t{1} << 30);
   EXPECT_EQ(fault_of("reg_mr over 64 K errno ENOMEM").over, 65536u);
   EXPECT_EQ(fault_of("ibv_reg_mr over 0 errno ENOMEM").over, 0u);
+  EXPECT_EQ(fault_of("reg_mr over 8388608G errno ENOMEM").over, uint64_t{1} << 53);
   EXPECT_EQ(fault_of("fault modify_qp delay 1.5ms").delay_ns, 1'500'000u);
   EXPECT_EQ(fault_of("fault create_cq errno 12").error, ENOMEM);
 }
@@ -82,6 +83,9 @@ TEST(FaultSpec, WhatCanNeverFireIsRefused) {
   EXPECT_NE(error_of("fault create_cq to RTR errno EIO").find("found \"to\""), std::string::npos);
   EXPECT_NE(error_of("fault alloc_pd over 1K errno EIO").find("found \"over\""), std::string::npos);
   EXPECT_NE(error_of("fault alloc_pd qp 3 errno EIO").find("found \"qp\""), std::string::npos);
+  for (const char* size : {"8388609G", "9007199254740993", "45005272G"})
+    EXPECT_NE(error_of("reg_mr over " + std::string(size) + " errno EIO").find("a size such as"),
+              std::string::npos);
   EXPECT_NE(error_of("fault reg_mr over 2K under 1K errno EIO").find("never fires"),
             std::string::npos);
   EXPECT_NE(error_of("fault reg_mr after 2s until 1s errno EIO").find("never fires"),
