@@ -214,6 +214,7 @@ void PageRelease::bring_growth_home(const Area& area, uint64_t start) {
 void PageRelease::bring_growth_in(uint64_t start, uint64_t end) {
   RawVector<Area> areas;
   if (!read_areas(start, end, areas)) return;
+  if (process_memory().locked_kb != 0) mark_locked(areas);
   for (const Area& area : areas) {
     if (!state_.is_mirror(area)) continue;
     for (uint64_t at = std::max(area.start, start); at < std::min(area.end, end);) {
@@ -274,16 +275,14 @@ bool PageRelease::goes_untold(uint64_t start, uint64_t end) {
   return false;
 }
 
-// Whether MREMAP_DONTUNMAP has left [start, end) as a part of an area that is watched: it stays
-// so, since the kernel would divide the area, and moves one only.
+// Whether MREMAP_DONTUNMAP has left [start, end) as a part of a larger area, which is watched as a
+// whole: it stays so, since the kernel would divide the area, and moves one only. The kernel knows
+// of more than we do here: what has been moved by a bare call is watched at its new place.
 bool PageRelease::is_left_in_one_piece(uint64_t start, uint64_t end) {
   TextRoom room;
   Area area;
-  if (!next_area(start, area, room) || area.start > start || area.end < end ||
-      state_.is_of_mirror(area))
-    return false;
-  return (area.start < start && state_.watch.covers(start - kPageBytes, end)) ||
-         (area.end > end && state_.watch.covers(start, end + kPageBytes));
+  return next_area(start, area, room) && area.start <= start && area.end >= end &&
+         (area.start < start || area.end > end) && !state_.is_of_mirror(area);
 }
 
 void PageRelease::follow(const MemoryChange& change) try {

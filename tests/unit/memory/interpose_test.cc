@@ -273,6 +273,25 @@ TEST_F(MemoryInterpose, GrowthTakesAdviceAboutPrivateMemory) {
   EXPECT_EQ(0, madvise(buffer.data(), 4 * kPage, MADV_WIPEONFORK)) << std::strerror(errno);
 }
 
+TEST_F(MemoryInterpose, GrowthThatIsLockedStaysSo) {
+  if (!migrates()) GTEST_SKIP() << registrar().status();
+  Buffer buffer(8 * kPage);
+  std::memset(buffer.data(), 6, 2 * kPage);
+  Nic::Mr mr;
+  ASSERT_TRUE(nic.add(buffer.va(), 2 * kPage, mr)) << nic.error;
+  ASSERT_EQ(0, memory::raw_munmap(buffer.data() + 2 * kPage, 6 * kPage));
+  void* const second = buffer.data() + kPage;
+  ASSERT_EQ(second, memory::raw_mremap(second, kPage, 4 * kPage, 0, nullptr))
+      << std::strerror(errno);
+  std::byte* const locked = buffer.data() + 3 * kPage;
+  ASSERT_EQ(0, mlock(locked, kPage)) << std::strerror(errno);
+  ASSERT_EQ(0, madvise(buffer.data() + 2 * kPage, 3 * kPage, MADV_DONTFORK));
+  EXPECT_EQ(-1, madvise(locked, kPage, MADV_DONTNEED)) << "it is not locked";
+  EXPECT_EQ(0, madvise(locked - kPage, kPage, MADV_DONTNEED)) << std::strerror(errno);
+  nic.remove(mr);
+  munlock(locked, kPage);
+}
+
 TEST_F(MemoryInterpose, RegisteredGrowthMayBeFreed) {
   if (!migrates()) GTEST_SKIP() << registrar().status();
   Buffer buffer(8 * kPage);

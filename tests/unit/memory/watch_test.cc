@@ -79,6 +79,28 @@ TEST_F(MemoryWatch, WhatStaysMappedIsOfTheSameArea) {
   }
 }
 
+// So does what had been moved by a bare call before: only the kernel knows that it is watched.
+TEST_F(MemoryWatch, WhatStaysMappedOfMovedMemoryIsOfTheSameArea) {
+  needs_watch();
+  constexpr int kLeaves = 4;  // MREMAP_DONTUNMAP
+  Buffer buffer(16 * kPage), away(3 * kPage), target(3 * kPage);
+  Nic::Mr mr;
+  ASSERT_TRUE(nic.add(buffer.va() + 8 * kPage + kSkew, 1000, mr)) << nic.error;
+  constexpr int kMoves = MREMAP_MAYMOVE | MREMAP_FIXED;
+  ASSERT_EQ(away.data(),
+            memory::raw_mremap(buffer.data(), 3 * kPage, 3 * kPage, kMoves, away.data()));
+  wait_for_revoker();
+  void* const moved =
+      memory::raw_mremap(away.data() + kPage, kPage, kPage, MREMAP_MAYMOVE | kLeaves, nullptr);
+  ASSERT_NE(moved, MAP_FAILED) << std::strerror(errno);
+  wait_for_revoker();
+  EXPECT_EQ(target.data(),
+            memory::raw_mremap(away.data(), 3 * kPage, 3 * kPage, kMoves, target.data()))
+      << std::strerror(errno);
+  nic.remove(mr);
+  raw_munmap(moved, kPage);
+}
+
 // Private memory of a file is watched as well, where the kernel can (Linux 6.7).
 TEST_F(MemoryWatch, RawUnmapOfAPrivateFileIsTold) {
   needs_watch();
