@@ -211,12 +211,22 @@ void MappingWatch::unwatch_growth(uint64_t start, uint64_t end) {
   if (fd_ >= 0) ioctl(fd_, UFFDIO_UNREGISTER, &range);
 }
 
-void MappingWatch::note_area(uint64_t start, uint64_t end) {
+bool MappingWatch::note_area(uint64_t start, uint64_t end) {
   const auto known = ranges_.first_after(start);
-  if (fd_ < 0 || known == ranges_.end() || known->first >= end) return;
+  if (fd_ < 0 || known == ranges_.end() || known->first >= end) return false;
   ranges_.reserve(3);
   forget(start, end);
   ranges_.insert(start, {end});
+  return true;
+}
+
+void MappingWatch::unwatch_unknown(uint64_t start, uint64_t end) {
+  if (fd_ < 0) return;
+  // The kernel would end another userfaultfd's watch as well; to add to that it refuses.
+  uffdio_register request{};
+  request.range = {start, end - start};
+  request.mode = UFFDIO_REGISTER_MODE_WP;
+  if (ioctl(fd_, UFFDIO_REGISTER, &request) == 0) ioctl(fd_, UFFDIO_UNREGISTER, &request.range);
 }
 
 void MappingWatch::leave(uint64_t start, uint64_t end) {

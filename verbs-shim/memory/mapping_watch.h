@@ -51,8 +51,11 @@ class MappingWatch {
   // A descriptor of the userfaultfd for a thread that hands memory over; -1: none.
   int fd() const { return fd_; }
   // Notes that an area, of which a part is watched, may have grown since: all of it is watched
-  // then. Throws std::bad_alloc.
-  void note_area(uint64_t start, uint64_t end);
+  // then. Returns false if no part of it is. Throws std::bad_alloc.
+  bool note_area(uint64_t start, uint64_t end);
+  // Ends the watch of a part of an area that is not known here, if the kernel watches it: one that
+  // had grown out of a watched area has been divided from it since.
+  void unwatch_unknown(uint64_t start, uint64_t end);
   // Ends the watch of a range, as far as it is watched: before pages of it are moved by us. Throws
   // std::bad_alloc.
   void unwatch(uint64_t start, uint64_t end);

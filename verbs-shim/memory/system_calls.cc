@@ -188,21 +188,23 @@ bool SystemCalls::any_without_stash(uint64_t start, uint64_t end) {
   return false;
 }
 
-// Whether advice is about private memory, and all of [start, end) is the mirror's though the table
-// does not know of it: a bare mremap has grown it in place.
-bool SystemCalls::is_growth(uint64_t start, uint64_t end, int advice) try {
-  if (advice != MADV_FREE) return false;
-  const int error = errno;
+// Gives MADV_FREE, which the kernel has refused, to each area: what a bare mremap has grown in
+// place is the mirror's, though the table does not know of it. Returns what madvise does, with
+// errno.
+int SystemCalls::free_each_area(uint64_t start, uint64_t end) {
   RawVector<Area> areas;
+  if (!read_areas(start, end, areas)) return -1;
   uint64_t at = start;
-  if (read_areas(start, end, areas))
-    for (const Area& area : areas)
-      if (area.start <= at && state_.is_of_mirror(area)) at = area.end;
-  errno = error;
-  return at >= end;
-} catch (...) {
+  bool has_holes = false;
+  for (const Area& area : areas) {
+    const uint64_t from = std::max(area.start, start), to = std::min(area.end, end);
+    if (madvise_part(from, to, MADV_FREE, state_.is_of_mirror(area), 0) != 0) return -1;
+    has_holes |= from != at;
+    at = to;
+  }
+  if (!has_holes && at == end) return 0;
   errno = ENOMEM;
-  return false;
+  return -1;
 }
 
 // Guards hide the mirror's pages, which would be there again when the guards go, at another offset
@@ -248,9 +250,11 @@ int SystemCalls::advise(void* at, size_t length_bytes, int advice) {
   }
   if (is_discard || start % kPageBytes != 0 || end <= start || !in_mirror(start, end)) {
     const int result = libc_madvise(at, length_bytes, advice);
-    if (result == 0 || errno != EINVAL || !state_.has_migrated.load()) return result;
+    if (result == 0 || errno != EINVAL || advice != MADV_FREE || start % kPageBytes != 0 ||
+        end <= start || !state_.has_migrated.load())
+      return result;
     const Critical critical(state_);
-    return is_growth(start, end, advice) ? madvise_part(start, end, advice, true, 0) : result;
+    return free_each_area(start, end);
   }
   const Critical critical(state_);
   // A bare call may have put other memory there, whose report has not been followed yet: advice is
@@ -272,8 +276,8 @@ int SystemCalls::advise(void* at, size_t length_bytes, int advice) {
     const uint64_t next = std::min(end, border);
     int result =
         madvise_part(done, next, advice, in_mirror, in_mirror ? range->second.stash_delta : 0);
-    if (result != 0 && errno == EINVAL && !in_mirror && is_growth(done, next, advice))
-      result = madvise_part(done, next, advice, true, 0);
+    if (result != 0 && errno == EINVAL && !in_mirror && advice == MADV_FREE)
+      result = free_each_area(done, next);
     if (result != 0) {
       if (errno != ENOMEM) return -1;
       has_holes = true;  // the kernel goes on behind them
@@ -358,7 +362,8 @@ bool SystemCalls::prepare_move(SystemChange& change, const Remap& call, RawVecto
 void SystemCalls::note_growth(uint64_t start, uint64_t end) noexcept try {
   if (!read_areas(start, end, state_.areas_of_losses)) return;
   for (const Area& area : state_.areas_of_losses)
-    if (!state_.is_of_mirror(area)) state_.watch.note_area(area.start, area.end);
+    if (!state_.is_of_mirror(area) && !state_.watch.note_area(area.start, area.end))
+      state_.watch.unwatch_unknown(std::max(area.start, start), std::min(area.end, end));
 } catch (...) {  // no memory: the report is told as well
 }
 

@@ -88,7 +88,7 @@ class SystemCalls {
   void watch_again(uint64_t start, uint64_t end);
   void watch_left_behind(uint64_t start, uint64_t end);
   bool in_mirror(uint64_t start, uint64_t end);
-  bool is_growth(uint64_t start, uint64_t end, int advice);
+  int free_each_area(uint64_t start, uint64_t end);
   int advise(void* at, size_t length_bytes, int advice);
   void discard_first(const Discard& discard);
   bool any_without_stash(uint64_t start, uint64_t end);

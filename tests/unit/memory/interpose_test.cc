@@ -261,6 +261,13 @@ TEST_F(MemoryInterpose, GrowthTakesAdviceAboutPrivateMemory) {
       << std::strerror(errno);
   EXPECT_EQ(0, madvise(buffer.data() + 2 * kPage, 2 * kPage, MADV_FREE)) << std::strerror(errno);
   EXPECT_EQ(0, madvise(buffer.data(), 4 * kPage, MADV_FREE)) << std::strerror(errno);
+  std::byte* const beside = buffer.data() + 4 * kPage;
+  ASSERT_EQ(beside, mmap(beside, kPage, PROT_READ | PROT_WRITE,
+                         MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0));
+  EXPECT_EQ(0, madvise(buffer.data() + 2 * kPage, 3 * kPage, MADV_FREE)) << std::strerror(errno);
+  EXPECT_EQ(0, madvise(buffer.data(), 5 * kPage, MADV_FREE)) << std::strerror(errno);
+  EXPECT_EQ(-1, madvise(buffer.data(), 6 * kPage, MADV_FREE)) << "there is a hole";
+  EXPECT_EQ(ENOMEM, errno);
   EXPECT_EQ(0, madvise(buffer.data() + 2 * kPage, kPage, MADV_WIPEONFORK)) << std::strerror(errno);
   EXPECT_EQ(0, madvise(buffer.data() + 3 * kPage, kPage, MADV_DONTFORK)) << std::strerror(errno);
   in_child([&] {

@@ -245,6 +245,22 @@ TEST_F(MemoryKept, WhatHasGrownBesideIt) {
   hold(buffer.data() + 3 * kPage, kBytes - 3 * kPage);
 }
 
+// So it does when that has been divided: no part of the area is known to be watched.
+TEST_F(MemoryKept, WhatHasGrownAndIsAnAreaOfItsOwn) {
+  needs_watch();
+  const PrivateFile file;
+  Buffer buffer(kBytes, MAP_PRIVATE, file.fd());
+  put(buffer.va(), "grown");
+  ASSERT_EQ(0, memory::raw_munmap(buffer.data() + 2 * kPage, kBytes - 2 * kPage));
+  const uint64_t number = add(buffer.va(), 2 * kPage);
+  if (memory::raw_mremap(buffer.data(), 2 * kPage, 6 * kPage, 0, nullptr) == MAP_FAILED)
+    GTEST_SKIP() << "somebody else is there";
+  ASSERT_EQ(0, memory::raw_madvise(buffer.data() + 3 * kPage, kPage, MADV_DONTDUMP));
+  ASSERT_EQ(0, unmap(buffer.data(), 6 * kPage));
+  EXPECT_EQ("grown", read_at(place(buffer.va()), 5));
+  registrar().remove(buffer.va(), 2 * kPage, number);
+}
+
 // The kernel watches what has grown in the mirror as well, of which a part is registered here.
 TEST_F(MemoryKept, WhatHasGrownInTheMirrorBesideIt) {
   needs_watch();
