@@ -325,6 +325,9 @@ void Executor::grow(bool in_place) {
   }
   // What has grown in place is in the mirror, and does not leave it with the rest.
   if (settings_.bare_may_fail && operation_.raw && at == run->address) model.split[mapping] = true;
+  // Registered memory that it has grown up to is watched, and an area of its own by that.
+  const auto behind = model.pages.find(at / kPage + pages);
+  if (behind != model.pages.end() && behind->second.mapping == mapping) model.split[mapping] = true;
   page.mapping = mapping;
   page.slot = 0;
   page.own = page.discarded = nullptr;
