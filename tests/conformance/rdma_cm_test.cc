@@ -146,6 +146,24 @@ TEST_F(RdmaCm, LoopbackAddressesKeepTheirNames) {
   EXPECT_EQ(rdma_get_src_port(made.id), htons(port));
 }
 
+TEST_F(RdmaCm, AnyAddressIsOfTheFamilyThatWasNamed) {
+  Channel channel;
+  const Id any(channel), any_ipv6(channel);
+  sockaddr_in ipv4{};
+  ipv4.sin_family = AF_INET;
+  ASSERT_EQ(rdma_bind_addr(any.id, reinterpret_cast<sockaddr*>(&ipv4)), 0) << strerror(errno);
+  sockaddr_in6 ipv6{};
+  ipv6.sin6_family = AF_INET6;
+  ASSERT_EQ(rdma_bind_addr(any_ipv6.id, reinterpret_cast<sockaddr*>(&ipv6)), 0) << strerror(errno);
+  EXPECT_EQ(rdma_get_local_addr(any.id)->sa_family, AF_INET);
+  const sockaddr* const shown = rdma_get_local_addr(any_ipv6.id);
+  ASSERT_EQ(shown->sa_family, AF_INET6);
+  memcpy(&ipv6, shown, sizeof ipv6);
+  EXPECT_TRUE(IN6_IS_ADDR_UNSPECIFIED(&ipv6.sin6_addr));
+  EXPECT_NE(rdma_get_src_port(any_ipv6.id), 0);
+  EXPECT_EQ(any_ipv6.id->verbs, nullptr);
+}
+
 // An id's events go with it; the channel that it leaves is not readable for them any more.
 TEST_F(RdmaCm, MigratedIdsTakeTheirEventsAlong) {
   Channel before, after;

@@ -111,8 +111,8 @@ WAITS = {
 }
 # What the wire does to a WRITE that nothing is wrong with.
 WIRES = {
-    "corrupt 100%": r"WRITE .*failed: .*lost on the way; \d+ came to hnic1 with a wrong ICRC: the wire corrupts them",
-    "drop 100%": r"WRITE .*failed: .*lost on the way; on purpose, \d+ of those to hnic1 were dropped",
+    "corrupt 100%": r"WRITE .*failed: .*did not come in time; \d+ came to hnic1 with a wrong ICRC: the wire corrupts them",
+    "drop 100%": r"WRITE .*failed: .*did not come in time; on purpose, \d+ of those to hnic1 were dropped",
 }
 # It would stand still for ever, and SIGALRM ends it.
 STANDS_STILL = {"event-not-acknowledged"}

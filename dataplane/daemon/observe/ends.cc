@@ -297,7 +297,7 @@ std::string why_silent(const End& own, const End& peer) {
         "(rq_psn): both must agree",
         mine.sq_psn, name, theirs.rq_psn);
   const std::string found = what_takes_packets(own) + what_takes_packets(peer);
-  return fmt::format("{} is in {}{}: what was sent to it, or its answers, was lost on the way{}",
+  return fmt::format("{} is in {}{}: what was sent to it, or its answers, did not come in time{}",
                      name, state_name(theirs.state),
                      has_psns ? fmt::format(" and expects PSN {}", theirs.expected) : "",
                      found.empty() ? " (hostnic ctl 'show counters')" : found);

@@ -5,6 +5,7 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <linux/capability.h>
+#include <net/if.h>
 #include <rte_branch_prediction.h>
 #include <rte_dev.h>
 #include <rte_errno.h>
@@ -300,14 +301,23 @@ Expected<void, std::string> EthernetPort::come_back(LcoreLoop& lcore, Nic& nic) 
   return {};
 }
 
+// Why DPDK has not opened a port, of which it says an errno value: EFAULT where it has no driver of
+// that name.
+std::string EthernetPort::what_is_amiss(int error) const {
+  if (adapter_)
+    if (std::string amiss = adapter_->what_is_amiss(); !amiss.empty()) return amiss;
+  if (error != EFAULT) return rte_strerror(error);
+  const bool is_interface = if_nametoindex(devargs_.c_str()) != 0;
+  return fmt::format("ports are wire, udp, net_af_packet0,iface={} or the address of a PCI device",
+                     is_interface ? devargs_ : "NAME");
+}
+
 // EAL has probed adapters when it started.
 Expected<void, std::string> EthernetPort::probe() {
   if (adapter_ && rte_eth_dev_get_port_by_name(device_.c_str(), &port_id_) == 0) return {};
-  if (const int error = rte_dev_probe(with_defaults(devargs_).c_str())) {
-    const std::string amiss = adapter_ ? adapter_->what_is_amiss() : std::string();
-    return Unexpected(fmt::format("{}: DPDK can't open port {}: {}", name_, devargs_,
-                                  amiss.empty() ? rte_strerror(-error) : amiss));
-  }
+  if (const int error = rte_dev_probe(with_defaults(devargs_).c_str()))
+    return Unexpected(
+        fmt::format("{}: DPDK can't open port {}: {}", name_, devargs_, what_is_amiss(-error)));
   if (rte_eth_dev_get_port_by_name(device_.c_str(), &port_id_) != 0) {
     port_id_ = UINT16_MAX;
     return Unexpected(fmt::format("{}: {} is no Ethernet port that DPDK drives", name_, devargs_));

@@ -89,6 +89,7 @@ class EthernetPort : public NetworkPort {
   Expected<void, std::string> open_device();
   void close_device();
   void retire_buffers(bool in_use);
+  std::string what_is_amiss(int error) const;
   Expected<void, std::string> probe();
   Expected<void, std::string> configure();
   Expected<uint32_t, std::string> choose_port_mtu(uint32_t largest_bytes) const;

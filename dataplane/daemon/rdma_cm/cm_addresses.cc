@@ -40,6 +40,7 @@ std::string CmAddresses::text_of(Ipv4Address number) const {
 }
 
 Gid CmAddresses::shown_source(const CmId& id) const {
+  if (id.ipv6 && raw(id.source) == 0) return Gid{};  // ::
   return id.named_source ? *id.named_source : address_of(&daemon_.addresses(), id.source);
 }
 Gid CmAddresses::shown_destination(const CmId& id) const {

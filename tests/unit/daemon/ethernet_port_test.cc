@@ -61,5 +61,14 @@ TEST_F(DriverPort, SaysThatThereIsNoSuchAdapter) {
       << refused.error();
 }
 
+TEST_F(DriverPort, SaysWhatAPortMayBe) {
+  const std::pair<const char*, const char*> names[] = {{"udp0", "iface=NAME"}, {"lo", "iface=lo"}};
+  for (const auto& [name, remedy] : names) {
+    const auto refused = open_port(name, 0);
+    ASSERT_FALSE(refused);
+    EXPECT_NE(refused.error().find(remedy), std::string::npos) << refused.error();
+  }
+}
+
 }  // namespace
 }  // namespace hostnic
