@@ -272,6 +272,7 @@ ssize_t run_command(int fd, uint64_t file, const std::byte* written, size_t size
     memcpy(&response, bytes.data() + at, sizeof(response));
   CmCommand command{header->cmd, 0, 0};
   if (!complete_command(command, bytes)) return fail(EINVAL);
+  note_written(header->cmd, bytes);
   Answer answer;
   Called called = Called::kAnswered;
   if (waited != nullptr)

@@ -66,7 +66,6 @@ void note_device(KnownIds& ids, uint32_t handle) {
 }
 
 void note_destination(KnownIds& ids, uint32_t handle, std::span<const std::byte> address) {
-  note_device(ids, handle);
   const auto found = ids.by_handle.find(handle);
   if (found != ids.by_handle.end())
     memcpy(found->second.destination.data(), address.data(), kAddressBytes);
@@ -92,6 +91,18 @@ std::optional<uint32_t> erase(KnownIds& ids, uint32_t handle) {
 
 }  // namespace
 
+void note_written(uint32_t command, std::span<const std::byte> bytes) {
+  KnownIds& ids = known();
+  const std::lock_guard lock(ids.mutex);
+  if (command == RDMA_USER_CM_CMD_RESOLVE_IP) {
+    const auto resolve = take<rdma_ucm_resolve_ip>(bytes);
+    note_destination(ids, resolve.id, bytes_of(resolve.dst_addr));
+  } else if (command == RDMA_USER_CM_CMD_RESOLVE_ADDR) {
+    const auto resolve = take<rdma_ucm_resolve_addr>(bytes);
+    note_destination(ids, resolve.id, bytes_of(resolve.dst_addr));
+  }
+}
+
 void note_carried_out(uint64_t file, uint32_t command, std::span<const std::byte> bytes,
                       std::span<const std::byte> response) {
   KnownIds& ids = known();
@@ -114,14 +125,10 @@ void note_carried_out(uint64_t file, uint32_t command, std::span<const std::byte
       if (!is_wildcard(bytes_of(bind.addr))) note_device(ids, bind.id);
       return;
     }
-    case RDMA_USER_CM_CMD_RESOLVE_IP: {
-      const auto resolve = take<rdma_ucm_resolve_ip>(bytes);
-      return note_destination(ids, resolve.id, bytes_of(resolve.dst_addr));
-    }
-    case RDMA_USER_CM_CMD_RESOLVE_ADDR: {
-      const auto resolve = take<rdma_ucm_resolve_addr>(bytes);
-      return note_destination(ids, resolve.id, bytes_of(resolve.dst_addr));
-    }
+    case RDMA_USER_CM_CMD_RESOLVE_IP:
+      return note_device(ids, take<rdma_ucm_resolve_ip>(bytes).id);
+    case RDMA_USER_CM_CMD_RESOLVE_ADDR:
+      return note_device(ids, take<rdma_ucm_resolve_addr>(bytes).id);
     case RDMA_USER_CM_CMD_ACCEPT: {
       const auto accept = take<rdma_ucm_accept>(bytes);
       const auto found = ids.by_handle.find(accept.id);

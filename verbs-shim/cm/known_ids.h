@@ -19,6 +19,10 @@ namespace hostnic::cm_device {
 
 constexpr size_t kAddressBytes = 28;  // of a sockaddr_in6
 
+// Remembers what a command that is about to be carried out says about ids: another thread may have
+// its event before this one has its answer.
+void note_written(uint32_t command, std::span<const std::byte> bytes);
+
 // Remembers what a command that hostnicd carried out says about ids. `file` is hostnicd's name of
 // the file it was written to. It throws std::bad_alloc.
 void note_carried_out(uint64_t file, uint32_t command, std::span<const std::byte> bytes,
