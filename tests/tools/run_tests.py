@@ -39,7 +39,8 @@ CPUS = len(os.sched_getaffinity(0))
 PARTS = ["unit", "sim", "lab", "conformance", "pyverbs", "programs", "hosts", "loss", "hostile", "sanitize", "clang",
          "fuzz", "faults", "twin", "lint"]
 # With --all these run in one third of the commits, so that a commit makes one or two builds more and not three. All
-# others run always; lab, conformance and lint deal what is long in them out to the thirds (docs/testing.md, "Thirds").
+# others run always; lab, conformance and lint deal what is long in them out to the thirds (docs/testing.md, "Thirds"),
+# and where the sanitizers run, unit tests, simulation and the lab's quick cases run with them only.
 THIRD_OF = {"sanitize": 1, "pyverbs": 3, "faults": 2, "programs": 2, "loss": 2, "clang": 3, "fuzz": 3, "hosts": 3, "hostile": 3,
             "twin": 3}
 # Of conformance, which wires belong to a third. The first of the list below always runs.
@@ -106,6 +107,14 @@ def spare_huge_pages():
         yield
 
 
+def targets_without_gtests(build):
+    """What ninja is to build where unit tests and simulation run with sanitizers only: all but these."""
+    listed = subprocess.run(["meson", "introspect", "--targets", str(build)], check=True, capture_output=True, text=True)
+    return [str(Path(path).relative_to(build)) for target in json.loads(listed.stdout)
+            if target["build_by_default"] and not Path(target["defined_in"]).is_relative_to(TESTS / "unit")
+            and not Path(target["defined_in"]).is_relative_to(TESTS / "sim") for path in target["filename"]]
+
+
 class Runner:
     def __init__(self, options):
         self.options = options
@@ -120,10 +129,12 @@ class Runner:
         self.durations.append((title, time.monotonic() - start))
 
     def gtests(self, build, sim, prefix="", slowdown=1, more_environment=None):
-        # The test programs' own tests are no tests of the product.
-        passed_over = OTHER_SUITES if build == self.options.build else {*OTHER_SUITES, "integration"}
+        # The test programs' own tests are no tests of the product, and not built with sanitizers.
+        plain = build == self.options.build
+        passed_over = OTHER_SUITES if plain else {*OTHER_SUITES, "integration"}
         programs = [p for p in gtest_programs(build)
-                    if ("sim" in p[1]) == sim and not passed_over.intersection(p[1])]
+                    if ("sim" in p[1]) == sim and not passed_over.intersection(p[1]) and
+                    ("integration" in p[1] or not (plain and self.options.quick_with_sanitizers))]
         if not programs:
             self.results.fail(f"{prefix}{'sim' if sim else 'unit'}", "no program in the build")
         limit_s = LIMIT_S["gtest"] * slowdown
@@ -179,7 +190,8 @@ class Runner:
         self.part("Benchmarks, once, and the runners' own tests", self.benchmarks)
 
     def sim(self):
-        self.part("Simulation", lambda: self.gtests(self.options.build, sim=True))
+        if not self.options.quick_with_sanitizers:
+            self.part("Simulation", lambda: self.gtests(self.options.build, sim=True))
 
     def lab(self):
         # In the third of the sanitizers the quick cases run with them, and plainly in the others.
@@ -428,6 +440,7 @@ def parse():
     parser.add_argument("--third", metavar="N|all|commit",
                         help="of what is long, this third; commit: the one that the commit's hash chooses (with --all, "
                         f"if nothing else is said); all: everything (otherwise). {THIRD_VARIABLE} says the same")
+    parser.add_argument("--targets", action="store_true", help=argparse.SUPPRESS)  # print what is to be built; none: all
     parser.add_argument("--before", nargs=2, action="append", default=[], metavar=("STEP", "SECONDS"), help=argparse.SUPPRESS)
     options = parser.parse_args()
     problem = choose_third(options)
@@ -453,6 +466,10 @@ def parse():
 
 def main():
     options = parse()
+    if options.targets:
+        if options.quick_with_sanitizers:
+            print("\n".join(targets_without_gtests(options.build)))
+        return 0
     runner = Runner(options)
     for part in options.parts:
         getattr(runner, part)()
