@@ -10,6 +10,7 @@
 #include "verbs-shim/memory/guards.h"
 #include "verbs-shim/memory/page_release.h"
 #include "verbs-shim/memory/registrar_state.h"
+#include "verbs-shim/memory/settled_discards.h"
 
 namespace hostnic::memory {
 
@@ -24,6 +25,8 @@ class BareCalls {
   // Makes what is discarded zeros. `mirror` is the thread's descriptor of it. Returns whether the
   // kernel goes on behind it.
   bool before_discard(const Discard& discard, int mirror);
+  // Those that need no more of that.
+  SettledDiscards& settled() { return settled_; }
   // Keeps pages of the mirror from growing in place where memory behind them goes away.
   void guard_gap(uint64_t start, const EventReader& reader);
   // The same where they have come before memory that went away earlier: [start, end) has been
@@ -48,6 +51,7 @@ class BareCalls {
   RegistrarState& state_;
   PageRelease& release_;
   Guards guards_;
+  SettledDiscards settled_;
 };
 
 }  // namespace hostnic::memory
