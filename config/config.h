@@ -122,6 +122,7 @@ struct NicConfig {
   uint32_t mtu_bytes = 0;              // IB MTU "mtu"; 0: the largest that fits the port (auto)
   uint32_t window = 1024;              // window in PSNs; a power of two from 32 to 4096
   wire::Policy policy = wire::Policy::kSelective;
+  uint32_t paths = 1;                      // of each native queue pair: 1 to 16
   uint32_t congestion_allowance_us = 250;  // growth of the round trip before senders slow down
   Ordering ordering = Ordering::kTail;
   Transport transport = Transport::kHostnic;  // of RC connections; never kUnreliable

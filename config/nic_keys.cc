@@ -145,6 +145,14 @@ ValueResult set_congestion_allowance(NicDraft& draft, const Value& value) {
   return std::nullopt;
 }
 
+ValueResult set_paths(NicDraft& draft, const Value& value) {
+  const int64_t count = std::get<int64_t>(value);
+  if (count < 1 || count > kMostPaths)
+    return bad_value("paths", fmt::format("{}", count), fmt::format("use 1 to {}", kMostPaths));
+  draft.nic.paths = static_cast<uint32_t>(count);
+  return std::nullopt;
+}
+
 ValueResult set_entropy_values(NicDraft& draft, const Value& value) {
   constexpr int64_t kMost = 256;
   const int64_t count = std::get<int64_t>(value);
@@ -206,7 +214,7 @@ ValueResult set_like(NicDraft& draft, const Value& value) {
   return std::nullopt;
 }
 
-const std::array<Key<NicDraft>, 25> kNicKeys{{
+const std::array<Key<NicDraft>, 26> kNicKeys{{
     {"name", kString, set_name},
     {"port", kString, set_port},
     {"ip", kString, set_ip},
@@ -242,6 +250,7 @@ const std::array<Key<NicDraft>, 25> kNicKeys{{
        return set_prefixes(draft.nic.auto_peers, "auto_peers", value);
      }},
     {"congestion_allowance_us", kInteger, set_congestion_allowance},
+    {"paths", kInteger, set_paths},
     {"mrc_entropy_values", kInteger, set_entropy_values},
     {"ordering", kString,
      [](NicDraft& draft, const Value& value) {
@@ -338,6 +347,14 @@ std::optional<std::string> check_mrc_nic(const NicConfig& nic) {
   return std::nullopt;
 }
 
+// What is wrong with a NIC that sprays packets: they come in no order, which a receiver that goes
+// back, or counts, does not take.
+std::optional<std::string> check_paths(const NicConfig& nic) {
+  if (nic.paths <= 1 || nic.policy == wire::Policy::kSelective) return std::nullopt;
+  return fmt::format("{} has {} paths and policy \"{}\" (leave one of them out)", nic.name,
+                     nic.paths, wire::to_string(nic.policy));
+}
+
 // What is wrong with a NIC's address on the port that it is for.
 std::optional<std::string> check_address(const NicConfig& nic) {
   const auto ip = ipv4_of(nic.ip);
@@ -411,6 +428,7 @@ Expected<NicConfig, std::string> finish_nic(NicDraft draft, size_t index, const 
   }
   if (auto error = check_udp_nic(nic)) return Unexpected(*error);
   if (auto error = check_mrc_nic(nic)) return Unexpected(*error);
+  if (auto error = check_paths(nic)) return Unexpected(*error);
   if (!nic.prefix_given && nic.port != kUdpPort && !nic.port_by_address) {
     const std::string ip = fmt::format("\"{}\"", hostnic::to_string(nic.ip));
     return Unexpected(bad_value("ip", ip, kIpRemedy).message);

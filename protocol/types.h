@@ -30,6 +30,11 @@ constexpr bool same_network(Ipv4Address a, Ipv4Address b, uint32_t prefix_length
 // Whether an address is one of 127.0.0.0/8, which never leaves a host.
 constexpr bool is_loopback(Ipv4Address address) { return raw(address) >> 24 == 127; }
 
+// Paths of a native connection at most: numbers that fit the lower four bits of its UDP source port
+// (wire/flow_tag.h).
+inline constexpr uint32_t kMostPaths = 16;
+inline constexpr uint8_t kPathMask = kMostPaths - 1;
+
 // Virtual address in the memory of the process that registered it. 64 bits on the wire.
 using VirtualAddress = uint64_t;
 // Nanoseconds of whatever clock the caller runs: CLOCK_MONOTONIC in programs, virtual time in the

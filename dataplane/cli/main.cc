@@ -131,6 +131,9 @@ void declare_lab(CLI::App& app, Arguments& arguments) {
   pass_on(lab, arguments, "--ordering",
           "tail (default), relaxed, strict, or adversarial: the seed chooses among all outcomes "
           "that InfiniBand permits");
+  pass_on(lab, arguments, "--paths",
+          "how many paths (UDP source ports) native queue pairs spray their packets over "
+          "(default 1)");
   pass_on(lab, arguments, "--timescale",
           "timeouts and timers of queue pairs and rdma_cm pass N times as fast (default 1)");
   add_faults(lab, arguments, "--fault");

@@ -252,6 +252,7 @@ DeviceInfo Daemon::device_info(const NicInstance& instance) const {
   info.timescale = plan_.timescale;
   info.transport = static_cast<uint32_t>(settings.transport);
   info.entropy_values = settings.mrc_entropy_values;
+  info.paths = settings.paths;
   info.offer = instance.plan.offer;
   std::ranges::copy(gids, info.gids);
   copy_text(info.port, instance.plan.port.empty() ? "virtual wire" : instance.plan.port);

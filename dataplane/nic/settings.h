@@ -58,6 +58,9 @@ struct NicSettings {
   std::vector<TransportPrefix> transports;
   // How many entropy values, by which packets choose paths, a queue pair has by MRC.
   uint32_t mrc_entropy_values = 16;
+  // Over how many paths a native queue pair sprays its packets; also: answers take the path of what
+  // they answer (docs/transport.md rule 37).
+  uint32_t paths = 1;
   uint32_t max_qps = 16384;  // of one client
   uint32_t nic_qps = 32768;  // of all clients
   // What numbers of queue pairs begin with, and keys of windows are made of; 0: what nobody can

@@ -36,6 +36,20 @@ void view_rates(const QpContext& qp, const std::optional<DcqcnRate>& answers, Qp
                       answers->alpha_permille(), answers->cuts(), answers->recoveries()};
 }
 
+// What a queue pair's driver says of its paths.
+void view_paths(const QpContext& qp, QpView& view) {
+  const QpStatus& status = *qp.status;
+  const uint32_t count =
+      std::min<uint32_t>(status.path_count.load(std::memory_order_relaxed), kMostPaths);
+  const uint32_t good = status.good_paths.load(std::memory_order_relaxed);
+  for (uint32_t i = 0; i < count; ++i) {
+    const QpStatus::PathReport& path = status.paths[i];
+    view.paths.push_back({.good = (good >> i & 1) != 0,
+                          .srtt_ns = path.srtt_ns.load(std::memory_order_relaxed),
+                          .lost = path.lost.load(std::memory_order_relaxed)});
+  }
+}
+
 // What went again, and what is waited for.
 void view_repeats(const NicShard& nic, const QpContext& qp, QpView& view) {
   const auto since = [&](TimeNs at_ns) { return nic.now - std::min<TimeNs>(at_ns, nic.now); };
@@ -109,6 +123,7 @@ QpView view_of(const NicShard& nic, const QpContext& qp) {
   view.request_bytes = qp.request_bytes;
   view.retransmitted_packets = qp.retransmitted_packets;
   view_repeats(nic, qp, view);
+  if (qp.transport == Transport::kHostnic) view_paths(qp, view);
   view.heard = qp.heard_ns != 0;
   if (view.heard) view.silent_ns = nic.now - std::min<TimeNs>(qp.heard_ns, nic.now);
   view.rtt_ns = qp.status->rtt_ns;

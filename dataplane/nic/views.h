@@ -49,6 +49,13 @@ struct RateView {
   uint32_t cuts = 0, recoveries = 0;
 };
 
+// One of the paths that a native queue pair sprays its packets over.
+struct PathView {
+  bool good = true;      // false: it is avoided
+  uint64_t srtt_ns = 0;  // 0: not measured
+  uint32_t lost = 0;     // packets
+};
+
 // A NIC.
 struct NicView {
   std::string name;
@@ -113,6 +120,7 @@ struct QpView {
   uint64_t silent_ns = 0;       // and so long ago last
   uint32_t rtt_ns = 0;          // 0: not measured
   uint32_t naks = 0;            // RNR, and what ended the connection
+  std::vector<PathView> paths;  // by the native transport, where it has several
   bool limits_rates = false;
   RateView request_rate, answer_rate;  // transport roce
   bool refused_its_peer = false;

@@ -63,6 +63,7 @@ Host::Host(World& world, uint32_t index, uint32_t nic_index)
   nic.window = window;
   nic.policy = s.policies[nic_index % s.policies.size()];
   nic.mrc_entropy_values = s.mrc_entropy_values;
+  nic.paths = s.paths[nic_index % s.paths.size()];
   nic.network_switch = switch_of(s);
   nic.line_rate_mbps = line_rate_mbps(s);
   nic.ordering = s.ordering;
@@ -102,6 +103,7 @@ Host::Host(World& world, uint32_t index, uint32_t nic_index)
   settings.window = window;
   settings.line_rate_mbps = nic.line_rate_mbps;
   settings.policy = nic.policy;
+  settings.paths = nic.paths;
   settings.relaxed_ordering = nic.ordering == Ordering::kRelaxed;
   settings.adversary_seed = impair::program_seed(nic.adversary_seed);
   settings.sole_queued_bytes_limit = s.sole_queued_bytes_limit;

@@ -59,6 +59,7 @@ struct WorldSettings {
   uint32_t user_windows = UINT32_MAX;  // see ClientChannel::Settings
   // Of host i: element i modulo the size.
   std::vector<wire::Policy> policies = {wire::Policy::kSelective};
+  std::vector<uint32_t> paths = {1};
   Ordering ordering = Ordering::kTail;
   uint64_t adversary_seed = 1;  // of kAdversarial
   Transport transport = Transport::kHostnic;

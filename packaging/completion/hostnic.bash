@@ -44,7 +44,7 @@ _hostnic_value() {
       COMPREPLY=($(compgen -W "ip= port=" -- "$cur"))
       ;;
     --device) COMPREPLY=($(compgen -W "$(_hostnic_devices "${words[0]}")" -- "$cur")) ;;
-    --hosts | --vendor-err | --fault | --rule | --seeds | --require-rdma | --addresses | --view | --loss | --impair | --switch | --timescale | --lcores | --idle-us | --ready-fd) ;;
+    --hosts | --vendor-err | --fault | --rule | --seeds | --require-rdma | --addresses | --view | --loss | --impair | --switch | --paths | --timescale | --lcores | --idle-us | --ready-fd) ;;
     --gpu) COMPREPLY=($(compgen -W "1 2 1,loads 2,loads 1,nopeer" -- "$cur")) ;;
     --ordering) COMPREPLY=($(compgen -W "tail relaxed strict adversarial" -- "$cur")) ;;
     --policy) COMPREPLY=($(compgen -W "all selective go-back-n whole-message roce-hold roce" -- "$cur")) ;;
@@ -112,7 +112,7 @@ _hostnic() {
       return
       ;;
     lab)
-      options+=" --nics --mtu --loss --impair --switch --seed --ordering --timescale --config --nic --idle --segmentation --lid --like"
+      options+=" --nics --mtu --loss --impair --switch --paths --seed --ordering --timescale --config --nic --idle --segmentation --lid --like"
       options+=" --hosts --port --addresses --lcores --socket-mode --socket-group --commands --keep-log -q --quiet -v --verbose"
       options+=" --capture --report --trace-points --summary --fault --check --seeds --require-rdma --gpu --"
       ;;
@@ -164,7 +164,7 @@ _hostnicd() {
   _init_completion -n = || return
   _hostnic_value && return
   local options="-h --help --version --config --nics --nic --socket --socket-mode --socket-group"
-  options+=" --mtu --impair --loss --switch --seed --ordering --timescale --idle --segmentation --lid --like --idle-us --lcores"
+  options+=" --mtu --impair --loss --switch --paths --seed --ordering --timescale --idle --segmentation --lid --like --idle-us --lcores"
   options+=" --addresses --sysfs --view --commands --ready-fd --no-prompt --"
   COMPREPLY=($(compgen -W "$options" -- "$cur"))
 } && complete -F _hostnicd hostnicd

@@ -111,6 +111,7 @@ struct DeviceInfo {
   uint32_t timescale;         // timeouts pass so many times as fast: 1, or up to kMostTimescale
   uint32_t transport;         // hostnic::Transport, that of RC as it is configured
   uint32_t entropy_values;    // of each queue pair of MRC
+  uint32_t paths;             // of each native queue pair
   DeviceOffer offer;
   GidEntry gids[kMaxGids];
   char port[96];  // devargs, for people

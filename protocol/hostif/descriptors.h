@@ -79,8 +79,11 @@ struct SendDescriptor {
     uint8_t hop_limit;  // UD
   };
   uint8_t sge_count;
-  uint8_t traffic_class;  // UD
-  uint8_t source_index;   // UD: which of the NIC's addresses it leaves from
+  union {
+    uint8_t traffic_class;  // UD
+    uint8_t path;  // the native transport: by which of the connection's paths (path_table.h)
+  };
+  uint8_t source_index;  // UD: which of the NIC's addresses it leaves from
   union {
     Sge sge0;
     struct {

@@ -35,12 +35,14 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "protocol/types.h"
+
 namespace hostnic {
 
 inline constexpr uint64_t kSegmentMagic = 0x31474553'43494e48;  // "HNICSEG1"
 // The version is raised with every incompatible change of this folder. Both sides refuse another
 // version and name both.
-inline constexpr uint32_t kHostAbiVersion = 30;
+inline constexpr uint32_t kHostAbiVersion = 31;
 
 inline constexpr uint32_t kWindowLimit = 4096;  // PSNs; also the size of every bitmap ring, in bits
 inline constexpr uint32_t kBitmapWords = kWindowLimit / 64;
@@ -206,7 +208,8 @@ struct QpStatus {
   uint32_t rtt_ns;     // latest sample of the round trip time
   uint32_t rtt_count;
   uint32_t echo_psn;  // echo of the newest ACK: which packet, which attempt
-  uint32_t echo_attempt;
+  uint16_t echo_attempt;
+  uint16_t rtt_psn;  // which packet rtt_ns was measured with: the PSN's lower 16 bits
   uint32_t echo_count;
   uint32_t sack_end_psn;  // one past the highest bit in `sack`: no bits unless it is after una_psn
   alignas(64) uint32_t nak_psn;
@@ -260,6 +263,16 @@ struct QpStatus {
   std::atomic<uint32_t> rto_backoff;
   std::atomic<uint32_t> least_rto_us;
   std::atomic<uint32_t> most_rto_us;
+  // The native transport's paths, for people: how many there are, 0 if it has one; those that are
+  // not avoided, a bit each; and of each its smoothed round trip, 0 if none was measured, and how
+  // many packets it has lost.
+  std::atomic<uint16_t> path_count;
+  std::atomic<uint16_t> good_paths;
+  struct PathReport {
+    std::atomic<uint32_t> srtt_ns;
+    std::atomic<uint32_t> lost;
+  };
+  alignas(64) PathReport paths[kMostPaths];
 };
 static_assert(sizeof(QpStatus) % 64 == 0 && offsetof(QpStatus, nak_psn) == 64 &&
               offsetof(QpStatus, sack) == 128);

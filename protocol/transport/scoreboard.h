@@ -16,6 +16,7 @@
 
 #include "protocol/psn.h"
 #include "protocol/repeat_cause.h"
+#include "protocol/transport/path_order.h"
 #include "protocol/transport/receive_window.h"
 #include "protocol/types.h"
 
@@ -76,12 +77,26 @@ class Scoreboard {
     return srtt_ns != 0 && now_ns >= s.sent_ns + reorder_window_ns(srtt_ns);
   }
   // Whether a transmission counts as lost: something sent `threshold` later has arrived, or
-  // something sent later has, and a reordering window is over.
-  bool overdue(const State& s, TimeNs now_ns, uint64_t srtt_ns, uint32_t threshold) const {
+  // something sent later has, and a reordering window is over. With several paths the former counts
+  // what went by the same one, and the latter is the path's own.
+  bool overdue(Psn psn, const State& s, TimeNs now_ns, uint64_t srtt_ns, uint32_t threshold) const {
     if (!overtaken(s)) return false;
+    if (paths_ != nullptr) [[unlikely]] {
+      return paths_->overtaken_by(psn, threshold) ||
+             (time_tells(s) && now_ns >= overdue_ns(psn, s, srtt_ns));
+    }
     if (overtaken_by(s) >= threshold) return true;
     return reorder_window_over(s, now_ns, srtt_ns) && time_tells(s);
   }
+  // When a transmission that something has overtaken counts as lost by time; an `srtt_ns` of 0 is
+  // unknown, and then that is never.
+  TimeNs overdue_ns(Psn psn, const State& s, uint64_t srtt_ns) const {
+    if (srtt_ns == 0) return UINT64_MAX;
+    if (paths_ != nullptr) [[unlikely]]
+      return paths_->may_come_until_ns(psn, s.sequence, srtt_ns, late_quarters_);
+    return s.sent_ns + reorder_window_ns(srtt_ns);
+  }
+  bool has_paths() const { return paths_ != nullptr; }
 
   // The number of PSNs from una() on whose absence may say something.
   uint32_t judged() const {
@@ -124,6 +139,7 @@ class Scoreboard {
     s.lost = true;
     s.cause = cause;
     ++lost_count_;
+    if (paths_ != nullptr) paths_->note_lost(psn, cause);
   }
   // Marks what has not arrived of a run.
   void mark_missing(PsnRun run, RepeatCause cause) {
@@ -166,7 +182,8 @@ class Scoreboard {
       0;  // outstanding PSNs with attempt > 0: order of PSNs is not order of sending
   uint32_t acked_ahead_ = 0;  // number of bits set in acked_
   uint64_t last_send_ns_ = 0;
-  std::unique_ptr<PsnBits> acked_;  // PSNs acknowledged beyond una_
+  std::unique_ptr<PsnBits> acked_;    // PSNs acknowledged beyond una_
+  std::unique_ptr<PathOrder> paths_;  // null: there is one path
 };
 
 }  // namespace hostnic

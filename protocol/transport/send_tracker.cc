@@ -25,6 +25,7 @@ void SendTracker::reset(Psn first, uint32_t window, wire::Policy policy) {
   mask_ = window - 1;
   una_ = next_ = transmitted_ = arrived_end_ = first;
   knows_transmitted_ = knows_judged_ = false;
+  paths_.reset();
   acked_ = std::make_unique<PsnBits>();
   next_sequence_ = 1;
   newest_arrived_ = 0;
@@ -35,7 +36,11 @@ void SendTracker::reset(Psn first, uint32_t window, wire::Policy policy) {
   last_send_ns_ = 0;
 }
 
-void SendTracker::on_resend(Psn first, uint32_t count, TimeNs now_ns) {
+void SendTracker::use_paths(PathTable& table) {
+  paths_ = std::make_unique<PathOrder>(window(), table);
+}
+
+void SendTracker::on_resend(Psn first, uint32_t count, TimeNs now_ns, uint8_t path) {
   // These PSNs overtake what waits in the NIC: in the order of sending that comes after them, and
   // its absence says nothing.
   const uint32_t ahead = left();
@@ -52,6 +57,7 @@ void SendTracker::on_resend(Psn first, uint32_t count, TimeNs now_ns) {
          .attempt = static_cast<uint8_t>(s.attempt == 3 ? 1 : s.attempt + 1),
          .ends_message = s.ends_message,
          .cause = s.cause};
+    if (paths_ != nullptr) paths_->note_sent(first + i, path, /*in_order=*/!overtakes);
   }
   last_send_ns_ = now_ns;
 }
@@ -71,9 +77,11 @@ uint32_t SendTracker::on_ack(Psn new_una, const PsnBits* acked, TimeNs answered_
     if (acked_ahead_ != 0 && acked_->test(psn)) {
       acked_->clear(psn);
       --acked_ahead_;
+      if (paths_ != nullptr) paths_->settle(psn);
     } else {
       ++newly;
       if (s.attempt == 0 || s.sent_ns <= answered_before_ns) note_arrival(s);
+      note_path(psn, s);
     }
     if (s.lost) --lost_count_;
     if (s.attempt != 0) --resends_in_flight_;
@@ -107,6 +115,7 @@ uint32_t SendTracker::take_bits(const PsnBits& acked, TimeNs answered_before_ns)
       ++newly;
       State& s = state(psn);
       if (s.attempt == 0 || s.sent_ns <= answered_before_ns) note_arrival(s);
+      note_path(psn, s);
       if (s.lost) {
         s.lost = false;
         --lost_count_;
@@ -123,7 +132,9 @@ void SendTracker::on_echo(Psn psn, uint8_t attempt) {
       offset < -static_cast<int32_t>(mask_) + distance(una_, next_))
     return;
   const State& s = state(psn);
-  if (s.attempt == attempt) note_arrival(s);
+  if (s.attempt != attempt) return;
+  note_arrival(s);
+  if (paths_ != nullptr && attempt != 0) paths_->note_arrived(psn);
 }
 
 void SendTracker::on_spurious_resend() {
@@ -139,9 +150,7 @@ uint32_t SendTracker::mark_overdue(TimeNs now_ns, uint64_t srtt_ns) {
 }
 
 TimeNs SendTracker::first_overdue_ns(uint64_t srtt_ns) const {
-  const TimeNs sent_ns =
-      with_strategy([&](const auto& strategy) { return strategy.late_since_ns(*this); });
-  return sent_ns == UINT64_MAX ? UINT64_MAX : sent_ns + reorder_window_ns(srtt_ns);
+  return with_strategy([&](const auto& strategy) { return strategy.overdue_ns(*this, srtt_ns); });
 }
 
 void SendTracker::mark_lost(Psn psn, RepeatCause cause) {
@@ -211,6 +220,7 @@ void SendTracker::rewind(Psn to) {
     }
     if (s.lost) --lost_count_;
     if (s.attempt != 0) --resends_in_flight_;
+    if (paths_ != nullptr) paths_->settle(psn);
     s = State{};
   }
   if (keep < static_cast<int32_t>(outstanding)) next_ = to;

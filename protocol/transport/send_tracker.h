@@ -19,33 +19,12 @@
 #include "protocol/transport/recovery/go_back_n.h"
 #include "protocol/transport/recovery/selective.h"
 #include "protocol/transport/recovery/whole_message.h"
+#include "protocol/transport/rtt_estimator.h"
 #include "protocol/transport/scoreboard.h"
 #include "protocol/types.h"
 #include "protocol/wire/bth.h"
 
 namespace hostnic {
-
-// A smoothed round trip time, by RFC 6298 arithmetic.
-class RttEstimator {
- public:
-  void sample(uint64_t rtt_ns) {
-    if (samples_++ == 0) {
-      srtt_ns_ = rtt_ns;
-      rttvar_ns_ = rtt_ns / 2;
-      return;
-    }
-    const uint64_t deviation = srtt_ns_ > rtt_ns ? srtt_ns_ - rtt_ns : rtt_ns - srtt_ns_;
-    rttvar_ns_ += (deviation >> 2) - (rttvar_ns_ >> 2);
-    srtt_ns_ += (rtt_ns >> 3) - (srtt_ns_ >> 3);
-  }
-  bool valid() const { return samples_ != 0; }
-  uint64_t srtt_ns() const { return srtt_ns_; }
-  uint64_t rttvar_ns() const { return rttvar_ns_; }
-
- private:
-  uint64_t srtt_ns_ = 0, rttvar_ns_ = 0;
-  uint32_t samples_ = 0;
-};
 
 class SendTracker : private Scoreboard {
  public:
@@ -57,6 +36,16 @@ class SendTracker : private Scoreboard {
   // says what goes again when something is lost (rule 30, policies). This allocates; not for the
   // hot path.
   void reset(Psn first, uint32_t window, wire::Policy policy = wire::Policy::kSelective);
+  // Has packets go by several paths from here on, selectively recovered: on_first_send() and
+  // on_resend() say by which, and `table`, which outlives this, hears what became of them. Called
+  // right after reset(); this allocates, too.
+  void use_paths(PathTable& table);
+  // The path by which a PSN, up to a window ago, went last; with one path: 0.
+  uint8_t path(Psn psn) const { return paths_ == nullptr ? uint8_t{0} : paths_->path(psn); }
+  // Says that all of a report has been taken: on_echo(), on_ack().
+  void end_report(TimeNs now_ns) {
+    if (paths_ != nullptr) paths_->end_report(newest_arrived_, now_ns);
+  }
 
   using Scoreboard::arrived_end;
   using Scoreboard::in_flight;
@@ -83,12 +72,16 @@ class SendTracker : private Scoreboard {
   // `ends_message` says that the last of them is the last of its message. `attempt` is not 0 only
   // for the rest of a message whose beginning went again where
   // the policy has one attempt per message.
-  void on_first_send(uint32_t count, TimeNs now_ns, bool ends_message = true, uint8_t attempt = 0) {
+  void on_first_send(uint32_t count, TimeNs now_ns, bool ends_message = true, uint8_t attempt = 0,
+                     uint8_t path = 0) {
     for (uint32_t i = 0; i < count; ++i) {
       state(next_ + i) = {.sent_ns = now_ns,
                           .sequence = next_sequence_++,
                           .attempt = attempt,
                           .ends_message = ends_message && i + 1 == count};
+    }
+    if (paths_ != nullptr) [[unlikely]] {
+      for (uint32_t i = 0; i < count; ++i) paths_->note_sent(next_ + i, path, /*in_order=*/true);
     }
     if (attempt != 0) resends_in_flight_ += count;
     next_ += count;
@@ -113,7 +106,7 @@ class SendTracker : private Scoreboard {
   }
   // Notes that `count` PSNs from `first`, all outstanding, leave again; raises their attempt number
   // (modulo 4).
-  void on_resend(Psn first, uint32_t count, TimeNs now_ns);
+  void on_resend(Psn first, uint32_t count, TimeNs now_ns, uint8_t path = 0);
 
   // Takes an ACK, or what stands for one: everything before `new_una` arrived, and the bits of
   // `acked` beyond it (a whole snapshot: a bit may go away again only through rewind()). `echo` is
@@ -183,6 +176,14 @@ class SendTracker : private Scoreboard {
   bool nothing_overtaken() const {
     return in_flight() == 0 || newest_arrived_ == 0 ||
            (resends_in_flight_ == 0 && !sequence_before(state(una_).sequence, newest_arrived_));
+  }
+  // A PSN has become acknowledged. Of what went more than once nobody knows which transmission has
+  // arrived, unless an ACK echoes it.
+  void note_path(Psn psn, const State& s) {
+    if (paths_ == nullptr) [[likely]]
+      return;
+    paths_->settle(psn);
+    if (s.attempt == 0) paths_->note_arrived(psn);
   }
   void note_arrival(const State& s) {
     if (sequence_before(newest_arrived_, s.sequence)) {

@@ -17,12 +17,14 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "protocol/types.h"
 #include "protocol/wire/bth.h"
 
 namespace hostnic::wire {
 
 inline constexpr uint16_t kFlowTagBase = 0xc000;  // RoCEv2's dynamic port range
 inline constexpr uint16_t kFlowTagMask = 0xfff0;
+static_assert(kPathMask == static_cast<uint16_t>(~kFlowTagMask));
 // The bits of a tag that packets from a port below the range carry.
 inline constexpr uint16_t kCarriedTagMask = 0xff80;
 // In these bits, which are carried as well, source ports of the standard's RC differ from the tag

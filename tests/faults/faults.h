@@ -95,6 +95,11 @@ namespace hostnic {
   X(policy_not_checked, "30: the ends need not agree on a recovery policy")                    \
   X(go_back_n_takes_all, "30: a go-back-n receiver takes packets ahead of the front")          \
   X(message_promised_early, "30: a whole message may come in several attempts")                \
+  X(path_never_avoided, "37: a path that loses everything is taken like the others")           \
+  X(path_never_comes_back, "37: a path that was avoided once is never taken again")            \
+  X(path_order_ignored, "37: what another path has overtaken counts as overtaken")             \
+  X(path_of_slow_not_waited_for, "37: a path that takes longer than the others loses all")     \
+  X(paths_all_one, "37: all packets leave by one source port")                                 \
   /* Completions and errors */                                                                 \
   X(complete_on_first_ack, "7: a request completes when its first packet is acknowledged")     \
   X(read_completes_early, "a READ completes when its request is acknowledged")                 \

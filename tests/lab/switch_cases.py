@@ -67,3 +67,41 @@ def switch_cases(maker):
         yield Case(f"switch: refuses {name}",
                    ["sh", "-c", shlex.join([str(hostnic), "lab", *arguments, "--", "true"]) + "; test $? -eq 2 -o $? -eq 1"],
                    20, name == "a word that is none", has_all(pattern))
+    yield from path_cases(maker, ctl)
+
+
+def path_is_avoided(output):
+    """Of a queue pair's paths some are avoided when one of the switch is black, and none before; data arrive."""
+    shown = [json.loads(line) for line in re.findall(r"^\[\{.*\}\]$", output.replace("}\n]", "}]"), re.MULTILINE)]
+    counts = [max((sum(path["state"] == "avoided" for path in qp.get("paths", [])) for qp in qps), default=-1)
+              for qps in shown]
+    return None if len(counts) == 2 and counts[0] == 0 < counts[1] else f"avoided: {counts}"
+
+
+def path_cases(maker, ctl):
+    """Native queue pairs that spray their packets (docs/transport.md, rule 37)."""
+    for words in ("rate 2Gbit queue 64 ecn 32 paths 4", "none"):
+        yield Case(f"hostnic-verify with eight paths [switch {words}]",
+                   maker.lab(["--paths", "8", "--switch", words],
+                             maker.verify_command(["--qps", "4", "--rounds", "2", "--max-bytes", "64k"], "two NICs")),
+                   180, words != "none", verify_is_ok)
+    verify = shlex.join(str(word) for word in maker.verify_command(["--qps", "4", "--rounds", "2"], "two NICs"))
+    yield Case("hostnic-verify with a path that is black from the beginning, and one that loses",
+               maker.lab(["--paths", "16", "--switch", "rate 2Gbit paths 4", "--impair", "tx blackhole path 2; drop 5% path 3"],
+                         ["sh", "-c", verify]), 180, True, verify_is_ok)
+    stream = ("hostnic run --device hnic0 -- ib_write_bw -F -D 8 -p 18703 & sleep 1; "
+              "hostnic run --device hnic1 -- ib_write_bw -F -D 8 -p 18703 127.77.0.1 & sleep 2; ").replace(
+                  "hostnic run", f"{maker.build / 'hostnic'} run")
+    yield Case("show qp says which paths are avoided",
+               maker.lab(["--paths", "16", "--switch", "rate 1Gbit queue 64 paths 4"],
+                         ["sh", "-c", f"{stream} {ctl} --json 'show qp hnic1'; {ctl} 'set impair all tx blackhole path 2'; "
+                          f"sleep 2; {ctl} --json 'show qp hnic1'; {ctl} 'show qp hnic1'; wait"]), 60, True,
+               lambda output: path_is_avoided(output) or has_all(r"paths 1 (good|avoided) rtt-us \d+ lost \d+")(output))
+    for name, arguments, pattern in [
+            ("more than there are", ["--paths", "17"], "--paths.*16"),
+            ("a receiver that goes back", ["--nic", "paths=4,policy=go-back-n"], "hnic0 has 4 paths and policy"),
+            ("a port of one source port", ["--nic", "ip=127.0.0.1/8,port=udp,paths=4"],
+             "hnic0 on port udp has 4 paths: .* one source port")]:
+        yield Case(f"paths: refuses {name}",
+                   ["sh", "-c", shlex.join([str(maker.build / "hostnic"), "lab", *arguments, "--", "true"]) +
+                    "; test $? -ne 0"], 20, True, has_all(pattern))

@@ -81,6 +81,8 @@ class Network {
     return world_.host(host).nic().switch_counters().value();
   }
   World& world() { return world_; }
+  Endpoint& endpoint(size_t index) { return *ends_[index]; }
+  const Stream& stream(size_t index) const { return *streams_[index]; }
 
  private:
   World world_;

@@ -78,6 +78,7 @@ struct DriverSettings {
   uint32_t mtu_bytes = 4096;
   uint32_t window = 1024;  // PSNs in flight per QP at most; the peer's window bounds it too
   wire::Policy policy = wire::Policy::kSelective;
+  uint32_t paths = 1;             // of a native queue pair; more than 1: `policy` is kSelective
   bool relaxed_ordering = false;  // the NIC's: READs may overtake each other (rule 18)
   // What is drawn from where the NIC's ordering is adversarial: then also what is posted behind a
   // READ goes (rule 18). 0: it is another one.

@@ -131,6 +131,7 @@ bool read_status(const QpStatus& status, QpStatusSnapshot& snapshot, QpStatusBit
                 .spurious_count = status.spurious_count,
                 .echo_psn = status.echo_psn,
                 .echo_attempt = status.echo_attempt,
+                .rtt_psn = status.rtt_psn,
                 .echo_count = status.echo_count,
                 .response_una_psn = status.response_una_psn,
                 .local_error = status.local_error,

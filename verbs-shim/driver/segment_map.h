@@ -63,7 +63,7 @@ struct QpStatusSnapshot {
   uint32_t una_psn, highest_acceptable_psn, recv_sn_limit, has_credit;
   uint32_t nak, nak_psn, nak_sn, nak_count;
   uint32_t ack_count, rtt_ns, rtt_count, mark_count, spurious_count;
-  uint32_t echo_psn, echo_attempt, echo_count;
+  uint32_t echo_psn, echo_attempt, rtt_psn, echo_count;
   uint32_t response_una_psn, local_error, local_error_psn, response_error, response_error_read;
   uint32_t events, response_epoch, response_refused, sack_end_psn, responses_ahead,
       response_mark_count;

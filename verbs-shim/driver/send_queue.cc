@@ -97,17 +97,18 @@ uint32_t SendQueue::find_by_psn(Psn psn) const {
   d.recv_sn = datagram ? w.ud.qpn : is_send(w.op) ? 0 : w.recv_sn;
   d.first_response_psn = datagram ? raw(w.ud.ip) : w.first_response_psn.value();  // MRC: msn
   d.hop_limit = datagram ? w.ud.hop_limit : 0;
-  d.traffic_class = datagram ? w.ud.traffic_class : 0;
+  d.traffic_class = datagram ? w.ud.traffic_class : range.path;  // one byte, by either name
   d.source_index = datagram ? w.ud.source_index : 0;
 }
 
 void SendQueue::send_range(const Wqe& w, uint32_t index, uint32_t first, uint32_t count,
-                           uint8_t attempt, uint8_t flags, RingEnd& ring) {
+                           uint8_t attempt, uint8_t flags, RingEnd& ring, uint8_t path) {
   const uint32_t offset = first * attr.path_mtu_bytes;
   const Range range{.first = first,
                     .attempt = attempt,
                     .offset = offset,
-                    .bytes = std::min(count * attr.path_mtu_bytes, w.length_bytes - offset)};
+                    .bytes = std::min(count * attr.path_mtu_bytes, w.length_bytes - offset),
+                    .path = path};
   if (first != 0) flags |= kSendCont;
   if (first + count != w.psn_count) flags |= kSendMore;
   if (w.solicited) flags |= kSendSolicited;

@@ -128,7 +128,7 @@ class SendQueue {
   // Hands over `count` packets of a request, from its packet number `first` on. The ring must have
   // room for the largest descriptor (callers check).
   void send_range(const Wqe& w, uint32_t index, uint32_t first, uint32_t count, uint8_t attempt,
-                  uint8_t flags, RingEnd& ring);
+                  uint8_t flags, RingEnd& ring, uint8_t path = 0);
 
   // Fails a request; the first one that failed counts: nothing at or after it is issued, everything
   // before it still completes (rule 28, after an error). Returns whether it counts.
@@ -182,6 +182,7 @@ class SendQueue {
     uint32_t first;
     uint8_t attempt;
     uint32_t offset, bytes;
+    uint8_t path;
   };
   void describe(const Wqe& w, const Range& range, uint8_t flags, SendDescriptor& d) const;
   void fill_payload(const Wqe& w, uint32_t index, uint32_t offset, uint32_t bytes,

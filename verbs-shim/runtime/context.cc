@@ -162,6 +162,7 @@ Expected<void, ContextError> Context::map_segment(std::vector<UniqueFd> fds,
   settings.mtu_bytes = device_.mtu_bytes;
   settings.window = device_.window;
   settings.policy = wire::Policy{static_cast<uint8_t>(device_.policy)};
+  settings.paths = std::clamp<uint32_t>(device_.paths, 1, kMostPaths);
   settings.relaxed_ordering = device_.relaxed_ordering != 0;
   settings.adversary_seed = device_.adversary_seed;
   settings.line_rate_mbps = device_.speed_mbps;

@@ -138,6 +138,12 @@ std::string describe_timing(const QpView& qp) {
   if (qp.rto_ns != 0)
     text += fmt::format("  retransmission timeout: {}{}\n", time_text(qp.rto_ns),
                         qp.srtt_ns == 0 ? "; no round trip was measured" : "");
+  for (size_t i = 0; i < qp.paths.size(); ++i) {
+    const PathView& path = qp.paths[i];
+    text += fmt::format("  path {} of {}: {}, round trip {}, {} packets lost\n", i + 1,
+                        qp.paths.size(), path.good ? "good" : "avoided, probed now and then",
+                        path.srtt_ns == 0 ? "not measured" : time_text(path.srtt_ns), path.lost);
+  }
   if (qp.last_repeat == RepeatCause::kNone) return text + "  sent again: nothing\n";
   text += fmt::format("  sent again: {} packets", qp.retransmitted_packets);
   bool first = true;

@@ -18,6 +18,17 @@ void write_rate(JsonWriter& json, const char* name, const RateView& rate) {
       .end_object();
 }
 
+void write_paths(JsonWriter& json, const QpView& qp) {
+  json.key("paths").begin_array();
+  for (const PathView& path : qp.paths)
+    json.begin_object()
+        .member("state", path.good ? "good" : "avoided")
+        .member("srtt_ns", path.srtt_ns)
+        .member("lost_packets", path.lost)
+        .end_object();
+  json.end_array();
+}
+
 }  // namespace
 
 void write_port(JsonWriter& json, const PortView& port) {
@@ -82,6 +93,7 @@ void write_members(JsonWriter& json, const std::string& nic, const QpView& qp,
       .member("heard", qp.heard)
       .member("silent_ns", qp.silent_ns)
       .member("refused_its_peer", qp.refused_its_peer);
+  if (!qp.paths.empty()) write_paths(json, qp);
   if (!qp.limits_rates) return;
   write_rate(json, "request_rate", qp.request_rate);
   write_rate(json, "answer_rate", qp.answer_rate);

@@ -35,6 +35,7 @@ struct RawOptions {
   std::string network_switch;
   std::string seed;
   uint32_t timescale = 1;
+  uint32_t paths = 0;
   std::string ordering;
   std::string idle;
   std::string segmentation;
@@ -82,6 +83,10 @@ void declare_options(CLI::App& app, RawOptions& raw) {
                  "tail (default), relaxed, strict, or adversarial: the seed chooses among all "
                  "outcomes that InfiniBand permits")
       ->check(CLI::IsMember({"tail", "relaxed", "strict", "adversarial"}));
+  app.add_option("--paths", raw.paths,
+                 "how many paths (UDP source ports) native queue pairs spray their packets over "
+                 "(default 1)")
+      ->check(CLI::Range(uint32_t{1}, kMostPaths));
   app.add_option("--timescale", raw.timescale,
                  "timeouts and timers of queue pairs and rdma_cm pass N times as fast (default 1)")
       ->check(CLI::Range(uint32_t{1}, kMostTimescale));
@@ -273,6 +278,7 @@ NicPlan nic_plan(const config::NicConfig& nic, size_t index, const config::Hostn
   settings.policy = nic.policy;
   settings.congestion_allowance_us = nic.congestion_allowance_us;
   settings.mrc_entropy_values = nic.mrc_entropy_values;
+  settings.paths = nic.paths;
   set_transports(nic, settings);
   settings.ordering = static_cast<Ordering>(nic.ordering);
   settings.max_qps = common.limits.max_qps;
@@ -324,6 +330,18 @@ void apply_ordering(const std::string& name, DaemonPlan& plan) {
   }
 }
 
+// Gives every NIC the number of paths that `--paths` says; 0: its own.
+Expected<void, std::string> apply_paths(uint32_t paths, DaemonPlan& plan) {
+  for (NicPlan& nic : plan.nics) {
+    if (paths != 0) nic.settings.paths = paths;
+    if (nic.settings.paths > 1 && nic.settings.policy != wire::Policy::kSelective)
+      return Error(fmt::format("{} has {} paths and policy \"{}\" (leave one of them out)",
+                               nic.settings.name, nic.settings.paths,
+                               wire::to_string(nic.settings.policy)));
+  }
+  return {};
+}
+
 // Says how packets arrive at a NIC whose ordering is adversarial, and gives it a seed of its own.
 void prepare_adversary(NicPlan& nic, uint64_t seed) {
   if (nic.settings.ordering != Ordering::kAdversarial) return;
@@ -372,6 +390,12 @@ Expected<void, std::string> apply_impairments(const RawOptions& raw, DaemonPlan&
 // is known only after EAL has started.
 Expected<uint32_t, std::string> check_network_port(NicPlan& nic) {
   if (nic.port == kUdpPort) {
+    if (nic.settings.paths > 1)
+      return Error(
+          fmt::format("{} on port udp has {} paths: all its packets leave by one socket, and so "
+                      "from one source "
+                      "port (leave paths out, or use an Ethernet port)",
+                      nic.settings.name, nic.settings.paths));
     auto address = check_udp_port(nic.address, nic.zone);
     if (!address) return Error(address.error());
     if (!nic.prefix_given) nic.settings.prefix_length = address->prefix_length;
@@ -502,6 +526,7 @@ Expected<void, std::string> fill_plan(const RawOptions& raw, DaemonPlan& plan) {
   if (auto done = apply_lcores(count, cpus, plan); !done) return Error(done.error());
   if (auto done = apply_impairments(raw, plan); !done) return Error(done.error());
   if (auto done = apply_switch(raw.network_switch, plan); !done) return Error(done.error());
+  if (auto done = apply_paths(raw.paths, plan); !done) return Error(done.error());
   return check_ports(raw, plan);
 }
 

@@ -19,6 +19,7 @@
 #include "dataplane/nic/egress/neighbours.h"
 #include "dataplane/nic/qp/qp_context.h"
 #include "dataplane/nic/settings.h"
+#include "protocol/transport/path_table.h"
 #include "protocol/types.h"
 #include "protocol/wire/arp.h"
 
@@ -83,6 +84,17 @@ class Paths {
     return make_flows_anew(qp);
   }
   void make_flows(QpContext& qp, const wire::MacAddress& destination);
+  // Has the requests, and the answers, of a native queue pair whose flows are prepared leave by one
+  // of the connection's paths (docs/transport.md rule 37), a number below kMostPaths, until the
+  // next call. A NIC of one path leaves them as they are: by path 0.
+  void request_by(QpContext& qp, uint8_t path) const {
+    if (unlikely(settings_.paths > 1))
+      wire::set_source_port(qp.request_flow, qp.incoming_response_tag | (path & kPathMask));
+  }
+  void answer_by(QpContext& qp, uint8_t path) const {
+    if (unlikely(settings_.paths > 1))
+      wire::set_source_port(qp.response_flow, qp.incoming_request_tag | (path & kPathMask));
+  }
   // Says that settings.mac has changed.
   void own_mac_changed() { neighbours_.own_mac_changed(now_); }
 

@@ -175,6 +175,7 @@ struct alignas(kCacheLineBytes) QpContext {
   uint32_t unacknowledged = 0;  // packets accepted since the last ACK
   Psn echo_psn;
   uint8_t echo_attempt = 0;
+  uint8_t answer_path = 0;  // by which the packet came that the next ACK answers
   bool echo_valid = false, echo_duplicate = false;
   wire::AckKind ack_kind = wire::AckKind::kAck;
   bool congestion_seen = false;  // the network (ECN) marked packets since the last ACK

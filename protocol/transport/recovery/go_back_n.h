@@ -30,7 +30,7 @@ class GoBackN {
     if (first == sent.next()) return;
     const Scoreboard::State& front = std::as_const(sent).state(first);
     if (front.lost || !sent.time_tells(front) ||
-        !sent.overdue(front, now_ns, srtt_ns, /*threshold=*/1)) {
+        !sent.overdue(first, front, now_ns, srtt_ns, /*threshold=*/1)) {
       return;
     }
     if (!has_repeated_ || first != repeated_front_) {
@@ -50,7 +50,7 @@ class GoBackN {
     return {psn, std::min(static_cast<uint32_t>(distance(psn, end)), repeat_most_)};
   }
   // ACKs decide, not time.
-  TimeNs late_since_ns(const Scoreboard& /*sent*/) const { return UINT64_MAX; }
+  TimeNs overdue_ns(const Scoreboard& /*sent*/, uint64_t /*srtt_ns*/) const { return UINT64_MAX; }
 
  private:
   static constexpr uint32_t kFrontLossesByChance = 1;

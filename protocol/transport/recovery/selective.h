@@ -2,6 +2,8 @@
 // Selective repeat: only what is lost goes again.
 #pragma once
 
+#include <algorithm>
+
 #include "protocol/transport/recovery/strategy.h"
 
 namespace hostnic::recovery {
@@ -17,19 +19,21 @@ class Selective {
 
   void detect_losses(Scoreboard& sent, TimeNs now_ns, uint64_t srtt_ns) {
     sent.for_each_overtaken([&](Psn psn, const Scoreboard::State& s) {
-      if (!s.lost && sent.overdue(s, now_ns, srtt_ns, sent.threshold()))
+      if (!s.lost && sent.overdue(psn, s, now_ns, srtt_ns, sent.threshold()))
         sent.mark(psn, RepeatCause::gap);
       return true;
     });
   }
   PsnRun repeated_with(const Scoreboard& /*sent*/, Psn psn) const { return {psn, 1}; }
-  TimeNs late_since_ns(const Scoreboard& sent) const {
-    TimeNs sent_ns = UINT64_MAX;
-    sent.for_each_overtaken([&](Psn, const Scoreboard::State& s) {
-      if (!s.lost && sent.time_tells(s)) sent_ns = s.sent_ns;
-      return sent_ns == UINT64_MAX;
+  // Of one path the first is the oldest; of several each may be the one that is due first.
+  TimeNs overdue_ns(const Scoreboard& sent, uint64_t srtt_ns) const {
+    TimeNs first_ns = UINT64_MAX;
+    sent.for_each_overtaken([&](Psn psn, const Scoreboard::State& s) {
+      if (!s.lost && sent.time_tells(s))
+        first_ns = std::min(first_ns, sent.overdue_ns(psn, s, srtt_ns));
+      return first_ns == UINT64_MAX || sent.has_paths();
     });
-    return sent_ns;
+    return first_ns;
   }
 };
 static_assert(RecoveryStrategy<Selective>);

@@ -46,10 +46,10 @@ concept RecoveryStrategy = requires(S strategy, const S constant, Scoreboard& se
   strategy.detect_losses(sent, now_ns, srtt_ns);
   // What goes again together with a PSN that is lost: all of it outstanding.
   { constant.repeated_with(seen, psn) } -> std::same_as<PsnRun>;
-  // When the transmission was made that time alone will show to be lost first, a reordering
-  // window later; UINT64_MAX: none. What it names detect_losses() marks at that time, or the
-  // deadline would never end.
-  { constant.late_since_ns(seen) } -> std::same_as<TimeNs>;
+  // When time alone will show a transmission to be lost, a reordering window after it was made;
+  // UINT64_MAX: none. What that is detect_losses() marks at that time, or the deadline would never
+  // end.
+  { constant.overdue_ns(seen, srtt_ns) } -> std::same_as<TimeNs>;
 };
 
 // Marks a PSN and what goes again with it.

@@ -37,10 +37,10 @@ class WholeMessage {
     while (run.count < rest && !sent.state(run.first + (run.count - 1)).ends_message) ++run.count;
     return run;
   }
-  TimeNs late_since_ns(const Scoreboard& sent) const {
+  TimeNs overdue_ns(const Scoreboard& sent, uint64_t srtt_ns) const {
     for (Psn psn = sent.una(); psn != sent.next(); psn += 1) {
       const Scoreboard::State& s = sent.state(psn);
-      if (!sent.arrived(psn) && may_be_lost(sent, s)) return s.sent_ns;
+      if (!sent.arrived(psn) && may_be_lost(sent, s)) return sent.overdue_ns(psn, s, srtt_ns);
     }
     return UINT64_MAX;
   }

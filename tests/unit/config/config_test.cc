@@ -168,6 +168,8 @@ impair_tx = "delay 1ms"
   EXPECT_EQ(nic.auto_peers, (std::vector<Prefix>{{gid_of(Ipv4Address{0x0a000000}), 96 + 8}}));
   EXPECT_EQ(nic.congestion_allowance_us, 40u);
   EXPECT_EQ(nic.mrc_entropy_values, 64u);
+  EXPECT_EQ(nic.paths, 1u);
+  EXPECT_EQ(must_parse("[[nic]]\npaths = 8").nics[0].paths, 8u);
   EXPECT_EQ(nic.policy, wire::Policy::kGoBackN);
   EXPECT_EQ(nic.ordering, Ordering::kStrict);
   EXPECT_EQ(nic.idle, Idle::kPoll);
@@ -308,6 +310,11 @@ INSTANTIATE_TEST_SUITE_P(
         Malformed{"[[nic]]\ntransport = 'mrc'\npolicy = 'go-back-n'",
                   "test.toml:1:1: hnic0 has transport \"mrc\" and policy \"go-back-n\" (leave "
                   "policy out)"},
+        Malformed{"[[nic]]\npaths = 17", "test.toml:2:9: paths is 17 (use 1 to 16)"},
+        Malformed{"[[nic]]\npaths = 0", "test.toml:2:9: paths is 0 (use 1 to 16)"},
+        Malformed{"[[nic]]\npaths = 4\npolicy = 'go-back-n'",
+                  "test.toml:1:1: hnic0 has 4 paths and policy \"go-back-n\" (leave one of them "
+                  "out)"},
         Malformed{"[[nic]]\nmrc_entropy_values = 257",
                   "test.toml:2:22: mrc_entropy_values is 257 (use 1 to 256)"},
         Malformed{"[[nic]]\nroce_peers = '10.0.0.0/33'",

@@ -8,7 +8,13 @@ void HostnicRequester::start(SendQueue& queue, Psn first, TimeNs now_ns) {
   *this = HostnicRequester();
   requests_.reset(first, settings.window, settings.policy);
   request_congestion_.reset(first, settings.window, settings.congestion_allowance_ns);
-  answers_.start(settings);
+  if (settings.paths > 1) {
+    paths_ = std::make_unique<PathTable>();
+    paths_->reset(settings.paths);
+    requests_.use_paths(*paths_);
+  }
+  answers_.start(settings, paths_.get());
+  tell_paths(queue);
   queue.status().acknowledged_psn.store(first.value(), std::memory_order_release);
   highest_acceptable_ = first + (kInitialWindow - 1);
   patience_.start(now_ns);

@@ -7,6 +7,7 @@
 #pragma once
 
 #include <algorithm>
+#include <memory>
 
 #include "protocol/transport/congestion_window.h"
 #include "protocol/transport/send_tracker.h"
@@ -98,6 +99,7 @@ class HostnicRequester {
   // Functions in hostnic_issue.cc.
   void begin_read(SendQueue& queue, Wqe& w, uint32_t room, uint64_t limit_bytes, TimeNs now_ns);
   bool repeat_lost(SendQueue& queue, TimeNs now_ns);
+  void probe_path(SendQueue& queue, TimeNs now_ns);
 
   // Functions in hostnic_reports.cc.
   void take_limits(SendQueue& queue, const QpStatusSnapshot& snapshot);
@@ -107,6 +109,8 @@ class HostnicRequester {
   void take_nak(SendQueue& queue, const QpStatusSnapshot& snapshot, TimeNs now_ns);
   void take_response_error(SendQueue& queue, const QpStatusSnapshot& snapshot);
   void note_progress(SendQueue& queue, TimeNs now_ns);
+  void take_rtt(SendQueue& queue, const QpStatusSnapshot& snapshot, uint32_t probed);
+  void tell_paths(const SendQueue& queue);
   void end_rnr_wait(SendQueue& queue, bool timer_is_over);
   void fail(SendQueue& queue, uint32_t index, WcStatus status, VendorError vendor) const;
 
@@ -117,6 +121,7 @@ class HostnicRequester {
   TimeNs answer_deadline_ns(const SendQueue& queue) const;
   void on_timeout(SendQueue& queue);
   void on_probe(SendQueue& queue);
+  void suspect_path();
 
   RnrWait rnr_;
   // The peer's limits on what may be sent.
@@ -136,6 +141,10 @@ class HostnicRequester {
   RttEstimator rtt_;
   ProbeTimer probes_;
   uint32_t rnr_sn_ = 0;
+
+  // The paths of packets, of requests and pulls; null: there is one.
+  std::unique_ptr<PathTable> paths_;
+  uint32_t told_changes_ = 0;
 
   ReadAnswers answers_;  // lies idle without READs outstanding
 };
@@ -220,13 +229,23 @@ class HostnicRequester {
     packets =
         std::min({room, queue.chunk_packets(limit_bytes, request_congestion_.psns()), packets});
   }
-  const bool ack = wants_ack(queue, w, index, packets, room);
+  PathTable::Choice by;
+  bool ends_run = false;
+  if (paths_ != nullptr) [[unlikely]] {
+    by = paths_->next();
+    packets = std::min(packets, by.most_packets);
+    paths_->take(packets);
+    ends_run = packets == by.most_packets;  // its ACK tells of the path
+  }
+  const bool ack = wants_ack(queue, w, index, packets, room) || ends_run;
   const uint8_t attempt = attempt_of_rest(requests_, w);
   queue.send_range(w, index, w.issued_psns, packets, attempt, ack ? kSendAckRequest : 0,
-                   queue.host.map.sends);
+                   queue.host.map.sends, by.path);
   psns_since_ack_request_ = ack ? 0 : psns_since_ack_request_ + packets;
   w.issued_psns += packets;
-  requests_.on_first_send(packets, now_ns, w.issued_psns == w.psn_count, attempt);
+  requests_.on_first_send(packets, now_ns, w.issued_psns == w.psn_count, attempt, by.path);
+  if (paths_ != nullptr) [[unlikely]]
+    probe_path(queue, now_ns);
 }
 
 static_assert(ReliableRequester<HostnicRequester>);

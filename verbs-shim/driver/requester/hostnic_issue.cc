@@ -7,10 +7,24 @@
 #include "verbs-shim/driver/requester/resend.h"
 
 namespace hostnic::driver {
+namespace {
+
+// How many attempts a probe is ahead of its packet, which is seldom repeated so often.
+constexpr uint32_t kProbeAttempts = 2;
+
+}  // namespace
+
 // Hands over the request of a READ or atomic, together with its first pull.
 void HostnicRequester::begin_read(SendQueue& queue, Wqe& w, uint32_t room, uint64_t limit_bytes,
                                   TimeNs now_ns) {
-  const uint32_t chunk = queue.chunk_packets(limit_bytes, request_congestion_.psns());
+  uint32_t chunk = queue.chunk_packets(limit_bytes, request_congestion_.psns());
+  PathTable::Choice by;
+  if (paths_ != nullptr) [[unlikely]] {
+    // All READs behind it wait for a request: it is no probe.
+    by = paths_->next();
+    paths_->take(by.most_packets);
+    chunk = std::min(chunk, PathTable::kRunPackets);
+  }
   const uint32_t first_pull = answers_.first_pull(queue, w, chunk);
   // Answers acknowledge the request that they are for (take_executed()), so where all of them are
   // pulled with it an ACK would say nothing new. One is asked for all the same once in so many
@@ -21,9 +35,28 @@ void HostnicRequester::begin_read(SendQueue& queue, Wqe& w, uint32_t room, uint6
   const bool ack = !answers_say_it || psns_since_ack_request_ + 1 >=
                                           std::min(kPsnsPerAck, request_congestion_.psns() / 4);
   psns_since_ack_request_ = ack ? 0 : psns_since_ack_request_ + 1;
-  answers_.request(queue, w, first_pull, ack ? kSendAckRequest : 0, now_ns);
+  answers_.request(queue, w, first_pull, ack ? kSendAckRequest : 0, now_ns, by.path);
   w.issued_psns = 1;
-  requests_.on_first_send(1, now_ns);
+  requests_.on_first_send(1, now_ns, /*ends_message=*/true, /*attempt=*/0, by.path);
+}
+
+// Sends the last packet that has left once more, by a path that is avoided, if it is time to look
+// at one. The copy costs nothing if it is lost; its attempt number tells it from others. What waits
+// in the NIC yet is not copied, for it would be overtaken.
+void HostnicRequester::probe_path(SendQueue& queue, TimeNs now_ns) {
+  const uint32_t path = paths_->due_probe(now_ns);
+  if (path == PathTable::kNone || !queue.host.map.urgent.has_room(1 + kMaxExtraElements)) return;
+  const Psn psn = queue.transmitted() + Psn::kMask;  // one back
+  if (before(psn, requests_.una()) || !before(psn, requests_.next())) return;
+  const uint32_t index = queue.find_by_psn(psn);
+  const Wqe& w = queue.wqe(index);
+  if (is_read_or_atomic(w.op)) return;
+  const auto attempt = static_cast<uint8_t>((requests_.attempt(psn) + kProbeAttempts) & 3);
+  paths_->note_probe(path, psn, attempt, now_ns);
+  queue.send_range(w, index, static_cast<uint32_t>(distance(w.first_psn, psn)), 1,
+                   attempt_with(attempt, RepeatCause::probe), kSendAckRequest | kSendRetransmit,
+                   queue.host.map.urgent, static_cast<uint8_t>(path));
+  ++queue.host.totals.retransmitted_packets;
 }
 
 // While the peer has no receive, only the request that it named goes (rule 15, RNR).
@@ -34,13 +67,14 @@ bool HostnicRequester::repeat_lost(SendQueue& queue, TimeNs now_ns) {
         return !rnr_.probing() || index == queue.find_by_psn(requests_.una());
       },
       [&](const Wqe& w, uint32_t index, uint32_t within, uint32_t count, uint8_t attempt,
-          uint8_t flags) {
+          uint8_t flags, uint8_t path) {
         if (is_read_or_atomic(w.op)) {
-          answers_.request_again(queue, w, attempt, flags, now_ns);
+          answers_.request_again(queue, w, attempt, flags, now_ns, path);
         } else {
-          queue.send_range(w, index, within, count, attempt, flags, queue.host.map.urgent);
+          queue.send_range(w, index, within, count, attempt, flags, queue.host.map.urgent, path);
         }
-      });
+      },
+      UINT32_MAX, paths_.get());
 }
 
 }  // namespace hostnic::driver

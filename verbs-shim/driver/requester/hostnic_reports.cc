@@ -49,24 +49,57 @@ void HostnicRequester::take_limits(SendQueue& queue, const QpStatusSnapshot& sna
   }
 }
 
+[[gnu::always_inline]] inline void HostnicRequester::take_rtt(SendQueue& queue,
+                                                              const QpStatusSnapshot& snapshot,
+                                                              uint32_t probed) {
+  const bool to_tell = tellings(snapshot.rtt_count) != tellings(seen_rtt_count_);
+  seen_rtt_count_ = snapshot.rtt_count;
+  rtt_.sample(snapshot.rtt_ns);
+  if (to_tell) [[unlikely]]
+    patience_.tell(queue, rtt_);
+  // Paths are not equally long: of each counts what it takes more than at its best.
+  uint64_t rtt_ns = snapshot.rtt_ns;
+  if (paths_ != nullptr) [[unlikely]] {
+    // A probe's time is the table's own sample.
+    if (probed != PathTable::kNone && static_cast<uint16_t>(snapshot.echo_psn) == snapshot.rtt_psn)
+      return;
+    rtt_ns = paths_->note_rtt(requests_.path(Psn(snapshot.rtt_psn)), rtt_ns);
+  }
+  request_congestion_.on_rtt(rtt_ns);
+}
+
+// Tells people of the paths.
+[[gnu::noinline]] void HostnicRequester::tell_paths(const SendQueue& queue) {
+  QpStatus& status = queue.status();
+  const uint32_t count = paths_ == nullptr ? 0 : paths_->count();
+  if (count != 0 || status.path_count.load(std::memory_order_relaxed) != 0)
+    status.path_count.store(static_cast<uint16_t>(count), std::memory_order_relaxed);
+  if (count == 0) return;
+  told_changes_ = paths_->changes();
+  status.good_paths.store(paths_->good(), std::memory_order_relaxed);
+  for (uint32_t i = 0; i < count; ++i) {
+    status.paths[i].srtt_ns.store(static_cast<uint32_t>(paths_->rtt(i).srtt_ns()),
+                                  std::memory_order_relaxed);
+    status.paths[i].lost.store(paths_->lost(i), std::memory_order_relaxed);
+  }
+}
+
 void HostnicRequester::take_acks(SendQueue& queue, const QpStatusSnapshot& snapshot,
                                  TimeNs now_ns) {
   take_limits(queue, snapshot);
-  if (snapshot.rtt_count != seen_rtt_count_) {
-    const bool to_tell = tellings(snapshot.rtt_count) != tellings(seen_rtt_count_);
-    seen_rtt_count_ = snapshot.rtt_count;
-    rtt_.sample(snapshot.rtt_ns);
-    if (to_tell) [[unlikely]]
-      patience_.tell(queue, rtt_);
-    request_congestion_.on_rtt(snapshot.rtt_ns);
-  }
+  uint32_t probed = PathTable::kNone;
+  if (paths_ != nullptr && snapshot.echo_count != seen_echo_count_) [[unlikely]]
+    probed = paths_->take_echo(Psn(snapshot.echo_psn), static_cast<uint8_t>(snapshot.echo_attempt),
+                               now_ns);
+  if (snapshot.rtt_count != seen_rtt_count_) take_rtt(queue, snapshot, probed);
   if (snapshot.mark_count != seen_mark_count_) {
     seen_mark_count_ = snapshot.mark_count;
     request_congestion_.on_mark();
   }
   if (snapshot.spurious_count != seen_spurious_count_) {
     seen_spurious_count_ = snapshot.spurious_count;
-    if (!requests_.guessed(Psn(snapshot.echo_psn))) requests_.on_spurious_resend();
+    if (probed == PathTable::kNone && !requests_.guessed(Psn(snapshot.echo_psn)))
+      requests_.on_spurious_resend();
   }
   const uint32_t echoes = seen_echo_count_;
   if (snapshot.echo_count != seen_echo_count_) {
@@ -86,8 +119,11 @@ void HostnicRequester::take_acks(SendQueue& queue, const QpStatusSnapshot& snaps
   if (snapshot.echo_count != echoes && Psn(snapshot.echo_psn) == requests_.una() &&
       requests_.in_flight() != 0)
     patience_.note_put_off();
+  requests_.end_report(now_ns);
   requests_.detect_losses(now_ns, rtt_.srtt_ns());
   if (reads_outstanding_ != 0) take_answers(queue, snapshot, now_ns);
+  if (paths_ != nullptr && paths_->changes() != told_changes_) [[unlikely]]
+    tell_paths(queue);
 }
 
 // Takes note of acknowledged requests; those from `una` on may be new.

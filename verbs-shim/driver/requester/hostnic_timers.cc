@@ -61,9 +61,19 @@ bool HostnicRequester::on_timer(SendQueue& queue, TimeNs now_ns) {
   return true;
 }
 
+// Nothing is heard. That may be because of the path by which the oldest packet went, or not.
+void HostnicRequester::suspect_path() {
+  if (requests_.in_flight() != 0) {
+    paths_->suspect(requests_.path(requests_.una()));
+  } else if (answers_.in_flight() != 0) {
+    paths_->suspect(answers_.tracker().path(answers_.tracker().una()));
+  }
+}
+
 // Repeats the last packet: the end of what was sent may be lost without anything behind it to show
 // that.
 void HostnicRequester::on_probe(SendQueue& queue) {
+  if (paths_ != nullptr) suspect_path();
   probes_.note_probe();
   patience_.note_probe();
   ++queue.host.totals.probes;
@@ -76,6 +86,7 @@ void HostnicRequester::on_probe(SendQueue& queue) {
 }
 
 void HostnicRequester::on_timeout(SendQueue& queue) {
+  if (paths_ != nullptr) suspect_path();
   patience_.note_timeout();
   patience_.tell(queue, rtt_);
   ++queue.host.totals.timeouts;

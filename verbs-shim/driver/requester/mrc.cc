@@ -91,7 +91,7 @@ bool MrcRequester::send_again(SendQueue& queue, TimeNs now_ns) {
   return resend_lost(
       queue, requests_, patience_, now_ns, [](uint32_t) { return true; },
       [&](const Wqe& w, uint32_t index, uint32_t within, uint32_t count, uint8_t attempt,
-          uint8_t flags) {
+          uint8_t flags, uint8_t /*path*/) {
         queue.send_range(w, index, within, count, attempt, flags, queue.host.map.urgent);
       },
       room);

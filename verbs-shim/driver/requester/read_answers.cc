@@ -14,9 +14,11 @@ constexpr uint32_t kMostWaitedFor = 16;  // answers
 
 }  // namespace
 
-void ReadAnswers::start(const DriverSettings& settings) {
+void ReadAnswers::start(const DriverSettings& settings, PathTable* paths) {
   tracker_.reset(Psn(0), settings.window);  // answers are always repeated selectively
   congestion_.reset(Psn(0), settings.window, settings.congestion_allowance_ns);
+  paths_ = paths;
+  if (paths != nullptr) tracker_.use_paths(*paths);
 }
 
 // Whether a request waits for READs and atomics before it: by its fence until they are complete,
@@ -86,13 +88,13 @@ uint32_t ReadAnswers::first_pull(const SendQueue& queue, const Wqe& w, uint32_t 
 }
 
 void ReadAnswers::request(SendQueue& queue, const Wqe& w, uint32_t pulled, uint8_t flags,
-                          TimeNs now_ns) {
-  send_request(queue, w, 0, pulled, 0, flags, queue.host.map.sends);
-  if (pulled != 0) tracker_.on_first_send(pulled, now_ns);
+                          TimeNs now_ns, uint8_t path) {
+  send_request(queue, w, 0, pulled, 0, flags, path, queue.host.map.sends);
+  if (pulled != 0) tracker_.on_first_send(pulled, now_ns, true, 0, path);
 }
 
 void ReadAnswers::send_request(SendQueue& queue, const Wqe& w, uint32_t first, uint32_t count,
-                               uint8_t attempt, uint8_t flags, RingEnd& ring) const {
+                               uint8_t attempt, uint8_t flags, uint8_t path, RingEnd& ring) const {
   SendDescriptor d{};
   d.op = w.op;
   d.attempt = attempt;
@@ -105,6 +107,7 @@ void ReadAnswers::send_request(SendQueue& queue, const Wqe& w, uint32_t first, u
   d.recv_sn = w.recv_sn;
   d.first_response_psn = (w.first_response_psn + first).value();
   d.epoch = epoch_;
+  d.path = path;
   d.keep_until_psn = epoch_keep_until_.value();
   if (is_atomic(w.op)) {
     d.length_bytes = count == 0 ? 0 : 8;
@@ -122,7 +125,7 @@ void ReadAnswers::send_request(SendQueue& queue, const Wqe& w, uint32_t first, u
 // Repeats a request that was lost, together with the range that the first one asked for, if nothing
 // of that has come.
 void ReadAnswers::request_again(SendQueue& queue, const Wqe& w, uint8_t attempt, uint8_t flags,
-                                TimeNs now_ns) {
+                                TimeNs now_ns, uint8_t path) {
   uint32_t count = 0;
   const int32_t pulled = distance(w.first_response_psn, tracker_.next());
   if (w.response_count != 0 && pulled > 0 && distance(tracker_.una(), w.first_response_psn) >= 0) {
@@ -130,12 +133,12 @@ void ReadAnswers::request_again(SendQueue& queue, const Wqe& w, uint8_t attempt,
     for (uint32_t i = 0; i < count; ++i) {
       if (tracker_.acknowledged(w.first_response_psn + i)) count = i;
     }
-    if (count != 0) tracker_.on_resend(w.first_response_psn, count, now_ns);
+    if (count != 0) tracker_.on_resend(w.first_response_psn, count, now_ns, path);
     // The READs behind it execute when this one has, so their answers come behind its answers.
     for (Psn psn = w.first_response_psn + w.response_count; before(psn, tracker_.next()); psn += 1)
-      if (!tracker_.acknowledged(psn)) tracker_.on_resend(psn, 1, now_ns);
+      if (!tracker_.acknowledged(psn)) tracker_.on_resend(psn, 1, now_ns, tracker_.path(psn));
   }
-  send_request(queue, w, 0, count, attempt, flags, queue.host.map.urgent);
+  send_request(queue, w, 0, count, attempt, flags, path, queue.host.map.urgent);
 }
 
 // Asks for the next ranges, in PSN order, of READs that have executed (rule 17).
@@ -149,11 +152,14 @@ bool ReadAnswers::pull(SendQueue& queue, const SendTracker& requests, uint32_t c
     const auto within = static_cast<uint32_t>(distance(w.first_response_psn, first));
     const uint32_t chunk =
         queue.chunk_packets(queue.host.queued_bytes_limit(queue.status_index, now_ns), chunk_psns);
-    const uint32_t count = pull_count(queue, std::min(chunk, w.response_count - within));
+    uint32_t count = pull_count(queue, std::min(chunk, w.response_count - within));
     if (count == 0) return true;
     if (!queue.host.map.urgent.has_room(1)) return false;
-    tracker_.on_first_send(count, now_ns);
-    send_request(queue, w, within, count, 0, 0, queue.host.map.urgent);
+    PathTable::Choice by;
+    if (paths_ != nullptr) [[unlikely]]
+      count = std::min(count, take_path(*paths_, by, now_ns));
+    tracker_.on_first_send(count, now_ns, true, 0, by.path);
+    send_request(queue, w, within, count, 0, 0, by.path, queue.host.map.urgent);
   }
   return true;
 }
@@ -167,11 +173,12 @@ bool ReadAnswers::pull_lost(SendQueue& queue, const SendTracker& requests, TimeN
     const Wqe& w = queue.wqe(find_by_psn(queue, first));
     const auto within = static_cast<uint32_t>(distance(w.first_response_psn, first));
     count = std::min(count, w.response_count - within);
-    tracker_.on_resend(first, count, now_ns);
+    const uint8_t path = paths_ == nullptr ? uint8_t{0} : paths_->other_than(tracker_.path(first));
+    tracker_.on_resend(first, count, now_ns, path);
     queue.host.totals.read_repulls += 1;
     send_request(queue, w, within, count,
                  attempt_with(requests.attempt(w.first_psn), tracker_.cause(first)),
-                 kSendRetransmit, queue.host.map.urgent);
+                 kSendRetransmit, path, queue.host.map.urgent);
     from = first + count;
   }
   return true;
@@ -205,6 +212,7 @@ ReadAnswers::News ReadAnswers::take(const SendQueue& queue, const QpStatusSnapsh
     judge(queue);
     const TimeNs sent_ns = tracker_.newest_arrived_sent_ns();
     if (sent_ns != newest_ns) rtt_.sample(now_ns - std::min(now_ns, sent_ns));
+    tracker_.end_report(now_ns);
     tracker_.detect_losses(now_ns, srtt_ns);
   }
   if (snapshot.response_refused != 0 && snapshot.response_epoch == epoch_) renew_epoch(queue);

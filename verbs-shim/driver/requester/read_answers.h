@@ -21,7 +21,20 @@ class ReadAnswers {
     bool una_moved;  // the oldest answers outstanding are here
   };
 
-  void start(const DriverSettings& settings);
+  // `paths`, which outlive this, are those that pulls choose from, and answers come by; null: there
+  // is one.
+  void start(const DriverSettings& settings, PathTable* paths);
+  // Chooses the path of the next pull. Returns how many answers may come by it.
+  static uint32_t take_path(PathTable& paths, PathTable::Choice& by, TimeNs now_ns) {
+    if (const uint32_t probed = paths.due_probe(now_ns); probed != PathTable::kNone) {
+      by.path = static_cast<uint8_t>(probed);
+      paths.note_probe(probed, Psn(), kNoAttempt, now_ns);  // its answer tells, and no echo
+      return 1;
+    }
+    by = paths.next();
+    paths.take(by.most_packets);
+    return PathTable::kRunPackets;
+  }
   // Gives a READ or atomic, at `index` of the send queue, its number and those of its answers.
   void begin(const SendQueue& queue, Wqe& w, uint32_t index) {
     outstanding_.begin(next_read_number_, index);
@@ -52,10 +65,12 @@ class ReadAnswers {
 
   // Hands over the request of a READ or atomic that has not been sent, together with `pulled` of
   // its first answers.
-  void request(SendQueue& queue, const Wqe& w, uint32_t pulled, uint8_t flags, TimeNs now_ns);
+  void request(SendQueue& queue, const Wqe& w, uint32_t pulled, uint8_t flags, TimeNs now_ns,
+               uint8_t path);
   // How many answers may be pulled with that request.
   uint32_t first_pull(const SendQueue& queue, const Wqe& w, uint32_t chunk) const;
-  void request_again(SendQueue& queue, const Wqe& w, uint8_t attempt, uint8_t flags, TimeNs now_ns);
+  void request_again(SendQueue& queue, const Wqe& w, uint8_t attempt, uint8_t flags, TimeNs now_ns,
+                     uint8_t path);
   // Pulls what was lost, and what is still to be asked for of READs that have executed.
   bool pull_all(SendQueue& queue, const SendTracker& requests, uint32_t chunk_psns, TimeNs now_ns) {
     bool all = true;
@@ -77,11 +92,12 @@ class ReadAnswers {
   void on_timeout(uint32_t most);
 
  private:
+  static constexpr uint8_t kNoAttempt = 0xff;
   static uint32_t find_by_psn(const SendQueue& queue, Psn psn);
   uint32_t room(const SendQueue& queue) const;
   uint32_t pull_count(const SendQueue& queue, uint32_t wanted) const;
   void send_request(SendQueue& queue, const Wqe& w, uint32_t first, uint32_t count, uint8_t attempt,
-                    uint8_t flags, RingEnd& ring) const;
+                    uint8_t flags, uint8_t path, RingEnd& ring) const;
   bool pull(SendQueue& queue, const SendTracker& requests, uint32_t chunk_psns, TimeNs now_ns);
   bool pull_lost(SendQueue& queue, const SendTracker& requests, TimeNs now_ns);
   void judge(const SendQueue& queue);
@@ -100,6 +116,7 @@ class ReadAnswers {
   CongestionWindow congestion_;
   Psn epoch_keep_until_;
   OutstandingReads outstanding_;
+  PathTable* paths_ = nullptr;
 };
 
 }  // namespace hostnic::driver

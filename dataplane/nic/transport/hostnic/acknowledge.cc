@@ -88,6 +88,7 @@ wire::Packet Acknowledger::make_ack(uint32_t dest_qpn, uint32_t src_qpn, Psn bas
       qp.requests.window.has_hole() || settings_.policy == wire::Policy::kWholeMessage ||
       !egress_.paths().prepare_flows(qp))
     return false;
+  egress_.paths().answer_by(qp, qp.answer_path);
   BundledAck* const place = bundle.add(qp.peer, qp.response_flow);
   if (place == nullptr) return false;
   place->dest_qpn = Qpn{qp.dest_qpn};
@@ -133,6 +134,7 @@ void Acknowledger::send_ack(QpContext& qp, AckBundleBuilder& bundle) {
     counters_.add(Counter::acks_dropped);
     return;
   }
+  egress_.paths().answer_by(qp, qp.answer_path);
   rte_mbuf* packet = egress_.build_small(qp.response_flow, p, {words.data(), p.sack.word_count}, {},
                                          egress_.pools().control);
   if (packet == nullptr) {
@@ -185,6 +187,7 @@ void Acknowledger::owe(QpContext& qp, const wire::Packet& p, bool duplicate) {
   qp.echo_psn = p.psn;
   qp.echo_attempt = p.attempt;
   qp.echo_duplicate = duplicate;
+  if (unlikely(settings_.paths > 1)) qp.answer_path = p.src_port & kPathMask;
   owe_plain(qp);
 }
 

@@ -40,6 +40,7 @@ using Place = ReceiveWindow::Place;
   }
   if (age_ns == UINT64_MAX) return;
   status.rtt_ns = static_cast<uint32_t>(std::min<uint64_t>(age_ns, UINT32_MAX));
+  status.rtt_psn = static_cast<uint16_t>(sack.echo_psn.value());
   ++status.rtt_count;
 }
 

@@ -63,6 +63,7 @@ void HostnicTransport::connect(QpContext& qp) {
   qp.epoch_follows = qp.epoch_refused = false;
   qp.ack_kind = wire::AckKind::kAck;
   qp.echo_valid = qp.echo_duplicate = false;
+  qp.answer_path = 0;
   qp.unacknowledged = 0;
   qp.stamps = {};
   qp.stamps_used = 0;

@@ -80,7 +80,9 @@ class HostnicTransport : public TransportDefaults {
     if (is_read_or_atomic(d.op)) completer_.begin_pull(qp, d);
     return true;
   }
+  // With several paths messages go one by one, each by its own.
   uint32_t send_from_queue(ClientState& client, DescriptorQueue& queue, uint32_t budget) {
+    if (unlikely(settings_.paths > 1)) return 0;
     return queue.front_op() == SendOp::kRead ? sender_.send_read_requests(client, queue, budget)
                                              : sender_.send_single_packets(client, queue, budget);
   }

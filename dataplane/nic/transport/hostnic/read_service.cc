@@ -28,8 +28,11 @@ bool ReadService::queue(QpContext& qp, const wire::Packet& p) {
   if (static_cast<int8_t>(p.read.epoch - qp.read_epoch) < 0) return false;
   const std::optional<uint32_t> place = lines_.add_job(qp);
   if (!place) return false;
-  jobs_[*place] = {
-      .request = p.read, .total_bytes = p.reth.length_bytes, .rkey = p.reth.key, .va = p.reth.va};
+  jobs_[*place] = {.request = p.read,
+                   .total_bytes = p.reth.length_bytes,
+                   .rkey = p.reth.key,
+                   .va = p.reth.va,
+                   .path = static_cast<uint8_t>(p.src_port & kPathMask)};
   if (p.read.epoch != qp.read_epoch) {
     qp.read_epoch = p.read.epoch;
     digests_.begin_epoch(qp.read_order);
@@ -40,13 +43,16 @@ bool ReadService::queue(QpContext& qp, const wire::Packet& p) {
 
 // Answers leave in the order of their PSNs: one that overtook a READ's would make the requester
 // believe that the READ's answers are lost. If there is no place for it the requester asks again.
-void ReadService::answer_atomic(QpContext& qp, const wire::ReadEth& request, uint64_t result) {
+void ReadService::answer_atomic(QpContext& qp, const wire::Packet& p, uint64_t result) {
+  const wire::ReadEth& request = p.read;
+  const auto path = static_cast<uint8_t>(p.src_port & kPathMask);
   if (qp.answers_in_line == 0) {
+    egress_.paths().answer_by(qp, path);
     send_atomic_response(qp, request, result);
     return;
   }
   if (const std::optional<uint32_t> place = lines_.add_job(qp))
-    jobs_[*place] = {.request = request, .is_atomic = true, .atomic_result = result};
+    jobs_[*place] = {.request = request, .path = path, .is_atomic = true, .atomic_result = result};
 }
 
 // Sends the next packets of an answer. Returns how much of a turn they are; 0 if there is no room
@@ -85,6 +91,7 @@ AnswerStep ReadService::serve(QpContext& qp, uint32_t place, const SendBudget& b
   if (is_void(qp, job)) return {.then = Then::kOver};
   // A peer whose address is unknown pulls again.
   if (!egress_.paths().prepare_flows(qp)) return {.then = Then::kOver};
+  egress_.paths().answer_by(qp, job.path);
   if (!egress_.has_room(qp.peer)) return {.then = Then::kStopped};
   AnswerStep step;
   step.done = serve_job(qp, job, budget, step);

@@ -47,7 +47,7 @@ class ReadService {
   // Queues a range; returns false if too many of its client's wait already, and the requester pulls
   // again; or if it has done so in a newer epoch and would drop the answers.
   bool queue(QpContext& qp, const wire::Packet& p);
-  void answer_atomic(QpContext& qp, const wire::ReadEth& request, uint64_t result);
+  void answer_atomic(QpContext& qp, const wire::Packet& p, uint64_t result);
   // Sends the next packets of a job (AnswerLines).
   AnswerStep serve(QpContext& qp, uint32_t place, const SendBudget& budget);
   void forget(QpContext& qp);
@@ -60,6 +60,7 @@ class ReadService {
     uint32_t rkey = 0;
     VirtualAddress va = 0;
     uint32_t sent_bytes = 0;
+    uint8_t path = 0;  // by which it was asked for, and the answers go
     bool is_atomic = false;
     bool is_lost = false;  // its memory can't be read any more
     uint64_t atomic_result = 0;

@@ -67,6 +67,7 @@ wire::Packet RequestSender::next_packet(const QpContext& qp, const SendProgress&
 bool RequestSender::send_one(QpContext& qp, SendProgress& progress, bool& blocked) {
   const wire::Packet p = next_packet(qp, progress);
   const bool is_resolved = egress_.paths().prepare_flows(qp);
+  egress_.paths().request_by(qp, progress.descriptor.path);
   const Leaving leaving = packetizer_.send(qp, progress, p, is_resolved);
   if (leaving != Leaving::kLeft) {
     blocked = leaving == Leaving::kBlocked;
@@ -113,6 +114,7 @@ uint32_t RequestSender::send_train(QpContext& qp, SendProgress& progress,
           ? nullptr
           : mapped_address(*region, sge.addr + progress.sge_offset, count << mtu_shift);
   if (payload == nullptr || !egress_.paths().prepare_flows(qp)) return 0;
+  egress_.paths().request_by(qp, d.path);
   wire::Packet p = next_packet(qp, progress);
   if (!egress_.emit_train(qp.peer, qp.request_flow, p, {payload, region, qp.packets.count()}, count,
                           flags_for(d)))
@@ -147,6 +149,7 @@ uint32_t RequestSender::send_bundle(QpContext& qp, SendProgress& progress,
   const std::byte* payload =
       region == nullptr ? nullptr : mapped_address(*region, sge.addr + progress.sge_offset, bytes);
   if (payload == nullptr || !egress_.paths().prepare_flows(qp)) return 0;
+  egress_.paths().request_by(qp, d.path);
   const wire::Packet first = next_packet(qp, progress);
   const bool ends_chunk = bytes == rest, more = !ends_chunk || (d.flags & kSendMore) != 0;
   const BundleEnd end{.payload_bytes = static_cast<uint16_t>(bytes - ((count - 1) << mtu_shift)),

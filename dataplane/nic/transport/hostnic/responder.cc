@@ -147,7 +147,7 @@ void Responder::receive_old_request(QpContext& qp, const wire::Packet& p) {
   if (is_atomic(p.opcode) && p.read.length_bytes != 0) {
     if (const auto before = recorded_atomic(qp, p.psn)) {
       counters_.add(Counter::atomics_replayed);
-      reads_.answer_atomic(qp, p.read, *before);
+      reads_.answer_atomic(qp, p, *before);
     }
   }
   // An atomic that asks for no ACK is a pull.
@@ -302,7 +302,7 @@ Outcome Responder::execute_atomic(QpContext& qp, const wire::Packet& p) {
   uint64_t before = 0;
   const Outcome executed =
       executor_.execute_atomic(qp, p.atomic, p.opcode == Opcode::kCompareSwap, p.psn, before);
-  if (executed.done() && p.read.length_bytes != 0) reads_.answer_atomic(qp, p.read, before);
+  if (executed.done() && p.read.length_bytes != 0) reads_.answer_atomic(qp, p, before);
   return executed;
 }
 
