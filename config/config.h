@@ -180,6 +180,10 @@ Config default_config(size_t nic_count, const Personality* like = nullptr);
 // clash, or nothing. Files are checked already; this is for lists put together from options.
 std::optional<std::string> check_nics(const std::vector<NicConfig>& nics);
 
+// Says why a NIC can't have so many paths with its policy: sprayed packets come in no order, which
+// a receiver that goes back, or counts, does not take. Nothing: it can.
+std::optional<std::string> check_paths(std::string_view nic, uint32_t paths, wire::Policy policy);
+
 std::string to_string(const wire::MacAddress& mac);
 
 }  // namespace hostnic::config

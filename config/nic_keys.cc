@@ -347,14 +347,6 @@ std::optional<std::string> check_mrc_nic(const NicConfig& nic) {
   return std::nullopt;
 }
 
-// What is wrong with a NIC that sprays packets: they come in no order, which a receiver that goes
-// back, or counts, does not take.
-std::optional<std::string> check_paths(const NicConfig& nic) {
-  if (nic.paths <= 1 || nic.policy == wire::Policy::kSelective) return std::nullopt;
-  return fmt::format("{} has {} paths and policy \"{}\" (leave one of them out)", nic.name,
-                     nic.paths, wire::to_string(nic.policy));
-}
-
 // What is wrong with a NIC's address on the port that it is for.
 std::optional<std::string> check_address(const NicConfig& nic) {
   const auto ip = ipv4_of(nic.ip);
@@ -428,7 +420,7 @@ Expected<NicConfig, std::string> finish_nic(NicDraft draft, size_t index, const 
   }
   if (auto error = check_udp_nic(nic)) return Unexpected(*error);
   if (auto error = check_mrc_nic(nic)) return Unexpected(*error);
-  if (auto error = check_paths(nic)) return Unexpected(*error);
+  if (auto error = check_paths(nic.name, nic.paths, nic.policy)) return Unexpected(*error);
   if (!nic.prefix_given && nic.port != kUdpPort && !nic.port_by_address) {
     const std::string ip = fmt::format("\"{}\"", hostnic::to_string(nic.ip));
     return Unexpected(bad_value("ip", ip, kIpRemedy).message);
@@ -481,6 +473,12 @@ std::optional<std::string> check_nics(const std::vector<NicConfig>& nics) {
     }
   }
   return std::nullopt;
+}
+
+std::optional<std::string> check_paths(std::string_view nic, uint32_t paths, wire::Policy policy) {
+  if (paths <= 1 || policy == wire::Policy::kSelective) return std::nullopt;
+  return fmt::format("{} has {} paths and policy \"{}\" (leave one of them out)", nic, paths,
+                     wire::to_string(policy));
 }
 
 }  // namespace hostnic::config

@@ -36,7 +36,7 @@ void view_rates(const QpContext& qp, const std::optional<DcqcnRate>& answers, Qp
                       answers->alpha_permille(), answers->cuts(), answers->recoveries()};
 }
 
-// What a queue pair's driver says of its paths.
+// The paths of a queue pair, as its driver tells of them.
 void view_paths(const QpContext& qp, QpView& view) {
   const QpStatus& status = *qp.status;
   const uint32_t count =

@@ -21,8 +21,8 @@ namespace hostnic {
 
 class PathOrder {
  public:
-  // For `window` PSNs, a power of two. What arrives and what is lost is told to `table`. This
-  // allocates; not for the hot path.
+  // For `window` PSNs, a power of two. `table` hears what arrives and what is lost. This allocates;
+  // not for the hot path.
   PathOrder(uint32_t window, PathTable& table) : table_(&table), sent_(window), mask_(window - 1) {}
 
   uint8_t path(Psn psn) const { return at(psn).path; }
@@ -79,11 +79,11 @@ class PathOrder {
     bool in_order = true;
     bool is_out = false;
   };
-  // What has gone by one path.
+  // The packets that have gone by one path.
   struct Line {
     uint32_t next = 1, newest = 0;  // newest: that has arrived
   };
-  // What was the newest that had arrived, and since when.
+  // The newest transmission that had arrived, and since when.
   struct Moment {
     uint32_t sequence = 0;
     TimeNs at_ns = 0;

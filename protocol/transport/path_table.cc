@@ -89,7 +89,7 @@ bool PathTable::is_another_heard(uint32_t number) const {
   return false;
 }
 
-// What hits all paths alike is none of theirs.
+// A loss that hits all paths alike is none of theirs.
 bool PathTable::is_worse_than_others(uint32_t number) const {
   return good_count() > 1 && paths_[number].loss > loss_ + loss_ / 2;
 }

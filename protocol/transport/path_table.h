@@ -65,7 +65,7 @@ class PathTable {
   uint8_t other_than(uint8_t last);
   uint32_t out(uint32_t path) const { return paths_[path].out; }
 
-  // The avoided path to which a probe is due; kNone: none. Whoever sends it says so, with a packet
+  // The avoided path to which a probe is due; kNone: none. The sender of it says so, with a packet
   // that only the probe is; a probe that is not answered until the next is due is lost.
   uint32_t due_probe(TimeNs now_ns) {
     return good_count() == count_ ? kNone : find_due_probe(now_ns);

@@ -40,12 +40,13 @@ class Network {
   }
 
   void add(const Flow& flow, uint32_t depth = 16, uint32_t messages = 1 << 20) {
+    add(flow, StreamSettings{.message_bytes = kMessageBytes, .depth = depth, .messages = messages});
+  }
+  void add(const Flow& flow, const StreamSettings& settings) {
     ends_.push_back(world_.make_endpoint(flow.from));
     ends_.push_back(world_.make_endpoint(flow.to));
     world_.connect(*ends_[ends_.size() - 2], *ends_.back());
-    streams_.push_back(std::make_unique<Stream>(
-        *ends_[ends_.size() - 2], *ends_.back(),
-        StreamSettings{.message_bytes = kMessageBytes, .depth = depth, .messages = messages}));
+    streams_.push_back(std::make_unique<Stream>(*ends_[ends_.size() - 2], *ends_.back(), settings));
     world_.add(*streams_.back());
   }
   // What each flow moves in a time, in Gb/s.

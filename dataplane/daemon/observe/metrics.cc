@@ -290,18 +290,21 @@ void write_qps(MetricsText& out, const std::vector<QpSnapshot>& qps, size_t left
     out.family(name, kind, help);
     for (const QpSnapshot& qp : qps)
       for (size_t i = 0; i < qp.view.paths.size(); ++i)
-        out.sample({{"device", qp.nic}, {"qp", qp.qpn}, {"path", fmt::format("{}", i + 1)}},
-                   value(qp.view.paths[i]));
+        if (const auto number = value(qp.view.paths[i]))
+          out.sample({{"device", qp.nic}, {"qp", qp.qpn}, {"path", fmt::format("{}", i + 1)}},
+                     *number);
   };
   each_path("hostnic_qp_path_avoided", MetricKind::kGauge,
             "1: a path of a queue pair that is avoided",
-            [](const PathView& path) { return path.good ? uint64_t{0} : uint64_t{1}; });
+            [&](const PathView& path) { return number(path.good ? 0 : 1); });
   each_path("hostnic_qp_path_lost_packets", MetricKind::kCounter,
             "packets of a queue pair that a path has lost",
-            [](const PathView& path) { return uint64_t{path.lost}; });
+            [&](const PathView& path) { return number(path.lost); });
   each_path("hostnic_qp_path_round_trip_seconds", MetricKind::kGauge,
-            "smoothed round trip of a path of a queue pair; 0: not measured",
-            [](const PathView& path) { return static_cast<double>(path.srtt_ns) / 1e9; });
+            "smoothed round trip of a path of a queue pair", [](const PathView& path) {
+              return path.srtt_ns == 0 ? std::nullopt
+                                       : std::optional(static_cast<double>(path.srtt_ns) / 1e9);
+            });
   each("hostnic_qp_retransmission_timeout_seconds", MetricKind::kGauge,
        "after so long without an answer something goes again", [](const QpView& qp) {
          return qp.rto_ns == 0 ? std::nullopt : std::optional(static_cast<double>(qp.rto_ns) / 1e9);

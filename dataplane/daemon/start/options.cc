@@ -334,10 +334,8 @@ void apply_ordering(const std::string& name, DaemonPlan& plan) {
 Expected<void, std::string> apply_paths(uint32_t paths, DaemonPlan& plan) {
   for (NicPlan& nic : plan.nics) {
     if (paths != 0) nic.settings.paths = paths;
-    if (nic.settings.paths > 1 && nic.settings.policy != wire::Policy::kSelective)
-      return Error(fmt::format("{} has {} paths and policy \"{}\" (leave one of them out)",
-                               nic.settings.name, nic.settings.paths,
-                               wire::to_string(nic.settings.policy)));
+    const NicSettings& s = nic.settings;
+    if (auto error = config::check_paths(s.name, s.paths, s.policy)) return Error(*error);
   }
   return {};
 }
@@ -391,11 +389,10 @@ Expected<void, std::string> apply_impairments(const RawOptions& raw, DaemonPlan&
 Expected<uint32_t, std::string> check_network_port(NicPlan& nic) {
   if (nic.port == kUdpPort) {
     if (nic.settings.paths > 1)
-      return Error(
-          fmt::format("{} on port udp has {} paths: all its packets leave by one socket, and so "
-                      "from one source "
-                      "port (leave paths out, or use an Ethernet port)",
-                      nic.settings.name, nic.settings.paths));
+      return Error(fmt::format(
+          "{} on port udp has {} paths: all its packets leave by one socket, and so from one "
+          "source port (leave paths out, or use an Ethernet port)",
+          nic.settings.name, nic.settings.paths));
     auto address = check_udp_port(nic.address, nic.zone);
     if (!address) return Error(address.error());
     if (!nic.prefix_given) nic.settings.prefix_length = address->prefix_length;

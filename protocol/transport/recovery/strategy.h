@@ -47,8 +47,8 @@ concept RecoveryStrategy = requires(S strategy, const S constant, Scoreboard& se
   // What goes again together with a PSN that is lost: all of it outstanding.
   { constant.repeated_with(seen, psn) } -> std::same_as<PsnRun>;
   // When time alone will show a transmission to be lost, a reordering window after it was made;
-  // UINT64_MAX: none. What that is detect_losses() marks at that time, or the deadline would never
-  // end.
+  // UINT64_MAX: none. detect_losses() marks that transmission at that time, or the deadline would
+  // never end.
   { constant.overdue_ns(seen, srtt_ns) } -> std::same_as<TimeNs>;
 };
 

@@ -180,7 +180,7 @@ TEST_F(Paths, ATrialIsOneProbeBehindTheOther) {
   EXPECT_FALSE(table_.is_good(3));
 }
 
-// What went before the path was avoided is found lost after that, and is no probe.
+// A packet that went before the path was avoided is found lost after that, and is no probe.
 TEST_F(Paths, OldLossesDelayNoProbe) {
   lose(3, PathTable::kSilentPackets);
   table_.due_probe(0);

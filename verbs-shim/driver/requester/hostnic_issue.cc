@@ -18,11 +18,10 @@ constexpr uint32_t kProbeAttempts = 2;
 void HostnicRequester::begin_read(SendQueue& queue, Wqe& w, uint32_t room, uint64_t limit_bytes,
                                   TimeNs now_ns) {
   uint32_t chunk = queue.chunk_packets(limit_bytes, request_congestion_.psns());
-  PathTable::Choice by;
+  uint8_t path = 0;
   if (paths_ != nullptr) [[unlikely]] {
     // All READs behind it wait for a request: it is no probe.
-    by = paths_->next();
-    paths_->take(by.most_packets);
+    path = answers_.take_path();
     chunk = std::min(chunk, PathTable::kRunPackets);
   }
   const uint32_t first_pull = answers_.first_pull(queue, w, chunk);
@@ -35,14 +34,14 @@ void HostnicRequester::begin_read(SendQueue& queue, Wqe& w, uint32_t room, uint6
   const bool ack = !answers_say_it || psns_since_ack_request_ + 1 >=
                                           std::min(kPsnsPerAck, request_congestion_.psns() / 4);
   psns_since_ack_request_ = ack ? 0 : psns_since_ack_request_ + 1;
-  answers_.request(queue, w, first_pull, ack ? kSendAckRequest : 0, now_ns, by.path);
+  answers_.request(queue, w, first_pull, ack ? kSendAckRequest : 0, now_ns, path);
   w.issued_psns = 1;
-  requests_.on_first_send(1, now_ns, /*ends_message=*/true, /*attempt=*/0, by.path);
+  requests_.on_first_send(1, now_ns, /*ends_message=*/true, /*attempt=*/0, path);
 }
 
 // Sends the last packet that has left once more, by a path that is avoided, if it is time to look
-// at one. The copy costs nothing if it is lost; its attempt number tells it from others. What waits
-// in the NIC yet is not copied, for it would be overtaken.
+// at one. The copy costs nothing if it is lost; its attempt number tells it from others. A packet
+// that still waits in the NIC is not copied, for it would be overtaken.
 void HostnicRequester::probe_path(SendQueue& queue, TimeNs now_ns) {
   const uint32_t path = paths_->due_probe(now_ns);
   if (path == PathTable::kNone || !queue.host.map.urgent.has_room(1 + kMaxExtraElements)) return;

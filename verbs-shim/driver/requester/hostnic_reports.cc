@@ -78,8 +78,8 @@ void HostnicRequester::take_limits(SendQueue& queue, const QpStatusSnapshot& sna
   told_changes_ = paths_->changes();
   status.good_paths.store(paths_->good(), std::memory_order_relaxed);
   for (uint32_t i = 0; i < count; ++i) {
-    status.paths[i].srtt_ns.store(static_cast<uint32_t>(paths_->rtt(i).srtt_ns()),
-                                  std::memory_order_relaxed);
+    const uint64_t srtt_ns = std::min<uint64_t>(paths_->rtt(i).srtt_ns(), UINT32_MAX);
+    status.paths[i].srtt_ns.store(static_cast<uint32_t>(srtt_ns), std::memory_order_relaxed);
     status.paths[i].lost.store(paths_->lost(i), std::memory_order_relaxed);
   }
 }

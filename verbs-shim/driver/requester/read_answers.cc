@@ -141,6 +141,25 @@ void ReadAnswers::request_again(SendQueue& queue, const Wqe& w, uint8_t attempt,
   send_request(queue, w, 0, count, attempt, flags, path, queue.host.map.urgent);
 }
 
+// The path of all that is pulled while an epoch begins: by several, a pull would overtake that of
+// an earlier READ, which would be refused, and so begin the next epoch, and so on (rule 18).
+uint8_t ReadAnswers::ordered_path() {
+  if (!paths_->is_good(ordered_path_)) ordered_path_ = paths_->other_than(ordered_path_);
+  return ordered_path_;
+}
+
+// Chooses the path of the next pull. Returns how many answers may come by it.
+uint32_t ReadAnswers::take_pull_path(uint8_t& path, TimeNs now_ns) {
+  const uint32_t probed = keeps_order_ ? PathTable::kNone : paths_->due_probe(now_ns);
+  if (probed == PathTable::kNone) {
+    path = take_path();
+    return PathTable::kRunPackets;
+  }
+  path = static_cast<uint8_t>(probed);
+  paths_->note_probe(probed, Psn(), kNoAttempt, now_ns);  // its answer tells, and no echo
+  return 1;
+}
+
 // Asks for the next ranges, in PSN order, of READs that have executed (rule 17).
 bool ReadAnswers::pull(SendQueue& queue, const SendTracker& requests, uint32_t chunk_psns,
                        TimeNs now_ns) {
@@ -155,11 +174,11 @@ bool ReadAnswers::pull(SendQueue& queue, const SendTracker& requests, uint32_t c
     uint32_t count = pull_count(queue, std::min(chunk, w.response_count - within));
     if (count == 0) return true;
     if (!queue.host.map.urgent.has_room(1)) return false;
-    PathTable::Choice by;
+    uint8_t path = 0;
     if (paths_ != nullptr) [[unlikely]]
-      count = std::min(count, take_path(*paths_, by, now_ns));
-    tracker_.on_first_send(count, now_ns, true, 0, by.path);
-    send_request(queue, w, within, count, 0, 0, by.path, queue.host.map.urgent);
+      count = std::min(count, take_pull_path(path, now_ns));
+    tracker_.on_first_send(count, now_ns, true, 0, path);
+    send_request(queue, w, within, count, 0, 0, path, queue.host.map.urgent);
   }
   return true;
 }
@@ -173,7 +192,9 @@ bool ReadAnswers::pull_lost(SendQueue& queue, const SendTracker& requests, TimeN
     const Wqe& w = queue.wqe(find_by_psn(queue, first));
     const auto within = static_cast<uint32_t>(distance(w.first_response_psn, first));
     count = std::min(count, w.response_count - within);
-    const uint8_t path = paths_ == nullptr ? uint8_t{0} : paths_->other_than(tracker_.path(first));
+    uint8_t path = 0;
+    if (paths_ != nullptr) [[unlikely]]
+      path = keeps_order_ ? ordered_path() : paths_->other_than(tracker_.path(first));
     tracker_.on_resend(first, count, now_ns, path);
     queue.host.totals.read_repulls += 1;
     send_request(queue, w, within, count,
@@ -212,6 +233,7 @@ ReadAnswers::News ReadAnswers::take(const SendQueue& queue, const QpStatusSnapsh
     judge(queue);
     const TimeNs sent_ns = tracker_.newest_arrived_sent_ns();
     if (sent_ns != newest_ns) rtt_.sample(now_ns - std::min(now_ns, sent_ns));
+    keeps_order_ = keeps_order_ && before(tracker_.una(), ordered_until_);
     tracker_.end_report(now_ns);
     tracker_.detect_losses(now_ns, srtt_ns);
   }
@@ -253,6 +275,11 @@ void ReadAnswers::renew_epoch(const SendQueue& queue) {
     const Wqe& w = queue.wqe(find_by_psn(queue, tracker_.una()));
     const Psn end = w.first_response_psn + w.response_count;
     if (before(end, keep_until)) keep_until = end;
+  }
+  if (paths_ != nullptr) {
+    keeps_order_ = true;
+    ordered_until_ = tracker_.next();
+    ordered_path_ = paths_->other_than(ordered_path_);
   }
   ++epoch_;
   epoch_unanswered_ = true;

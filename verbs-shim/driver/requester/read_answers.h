@@ -24,16 +24,13 @@ class ReadAnswers {
   // `paths`, which outlive this, are those that pulls choose from, and answers come by; null: there
   // is one.
   void start(const DriverSettings& settings, PathTable* paths);
-  // Chooses the path of the next pull. Returns how many answers may come by it.
-  static uint32_t take_path(PathTable& paths, PathTable::Choice& by, TimeNs now_ns) {
-    if (const uint32_t probed = paths.due_probe(now_ns); probed != PathTable::kNone) {
-      by.path = static_cast<uint8_t>(probed);
-      paths.note_probe(probed, Psn(), kNoAttempt, now_ns);  // its answer tells, and no echo
-      return 1;
-    }
-    by = paths.next();
-    paths.take(by.most_packets);
-    return PathTable::kRunPackets;
+  // Where there are several paths: the one of the next request, and of the answers that are pulled
+  // with it, a run at most.
+  uint8_t take_path() {
+    if (keeps_order_) return ordered_path();
+    const PathTable::Choice by = paths_->next();
+    paths_->take(by.most_packets);
+    return by.path;
   }
   // Gives a READ or atomic, at `index` of the send queue, its number and those of its answers.
   void begin(const SendQueue& queue, Wqe& w, uint32_t index) {
@@ -98,6 +95,8 @@ class ReadAnswers {
   uint32_t pull_count(const SendQueue& queue, uint32_t wanted) const;
   void send_request(SendQueue& queue, const Wqe& w, uint32_t first, uint32_t count, uint8_t attempt,
                     uint8_t flags, uint8_t path, RingEnd& ring) const;
+  uint8_t ordered_path();
+  uint32_t take_pull_path(uint8_t& path, TimeNs now_ns);
   bool pull(SendQueue& queue, const SendTracker& requests, uint32_t chunk_psns, TimeNs now_ns);
   bool pull_lost(SendQueue& queue, const SendTracker& requests, TimeNs now_ns);
   void judge(const SendQueue& queue);
@@ -117,6 +116,10 @@ class ReadAnswers {
   Psn epoch_keep_until_;
   OutstandingReads outstanding_;
   PathTable* paths_ = nullptr;
+  // Until these answers are here, that an epoch's beginning has pulled anew, all goes by one path.
+  bool keeps_order_ = false;
+  uint8_t ordered_path_ = 0;
+  Psn ordered_until_;
 };
 
 }  // namespace hostnic::driver

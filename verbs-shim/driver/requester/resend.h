@@ -17,7 +17,7 @@ inline constexpr uint32_t kResendsAfterTimeout = 16;
 // Repeats what `requests` has as lost, in runs that do not leave a message, from the oldest on.
 // `may_go(index)` says whether the WQE at `index` may be repeated now; with the first that may not
 // it ends. `send(w, index, within, count, attempt, flags, path)` hands over `count` packets of a
-// WQE from packet `within` on, `most` packets in all. What is lost goes again by another of `paths`
+// WQE from packet `within` on, `most` packets in all. Lost packets go again by another of `paths`
 // than before; null: there is one. Returns false if the ring is full: the caller comes again. The
 // caller holds the queue pair.
 template <typename MayGo, typename Send>
