@@ -62,42 +62,32 @@ void SendTracker::on_resend(Psn first, uint32_t count, TimeNs now_ns, uint8_t pa
   last_send_ns_ = now_ns;
 }
 
-uint32_t SendTracker::on_ack(Psn new_una, const PsnBits& acked, TimeNs answered_before_ns) {
-  return on_ack(new_una, &acked, answered_before_ns);
-}
-
-uint32_t SendTracker::on_ack(Psn new_una, const PsnBits* acked, TimeNs answered_before_ns) {
-  const int32_t advance = distance(una_, new_una);
-  if (advance < 0) return 0;
-  if (advance > distance(una_, next_)) return 0;
+// Everything before `new_una` has arrived. Returns how much of that is new.
+template <bool kHasPaths>
+uint32_t SendTracker::advance_to(Psn new_una, TimeNs answered_before_ns) {
   uint32_t newly = 0;
+  const int32_t advance = distance(una_, new_una);
   for (int32_t i = 0; i < advance; ++i) {
     const Psn psn = una_ + static_cast<uint32_t>(i);
     const State& s = state(psn);
     if (acked_ahead_ != 0 && acked_->test(psn)) {
       acked_->clear(psn);
       --acked_ahead_;
-      if (paths_ != nullptr) paths_->settle(psn);
+      if constexpr (kHasPaths) paths_->settle(psn);
     } else {
       ++newly;
       if (s.attempt == 0 || s.sent_ns <= answered_before_ns) note_arrival(s);
-      note_path(psn, s);
+      if constexpr (kHasPaths) note_path(psn, s);
     }
     if (s.lost) --lost_count_;
     if (s.attempt != 0) --resends_in_flight_;
   }
   una_ = new_una;
-  if (acked != nullptr) newly += take_bits(*acked, answered_before_ns);
-  if ((threshold_ > least_threshold_ || late_quarters_ > kMinLateQuarters) &&
-      ++quiet_acks_ >= kDecayAfterAcks) {
-    quiet_acks_ = 0;
-    threshold_ -= (threshold_ - least_threshold_ + 7) / 8;
-    late_quarters_ -= (late_quarters_ - kMinLateQuarters + 7) / 8;
-  }
   return newly;
 }
 
 // Takes the bits of what has arrived beyond una_. Returns how many are new.
+template <bool kHasPaths>
 uint32_t SendTracker::take_bits(const PsnBits& acked, TimeNs answered_before_ns) {
   uint32_t newly = 0;
   const uint32_t outstanding = in_flight();
@@ -115,12 +105,37 @@ uint32_t SendTracker::take_bits(const PsnBits& acked, TimeNs answered_before_ns)
       ++newly;
       State& s = state(psn);
       if (s.attempt == 0 || s.sent_ns <= answered_before_ns) note_arrival(s);
-      note_path(psn, s);
+      if constexpr (kHasPaths) note_path(psn, s);
       if (s.lost) {
         s.lost = false;
         --lost_count_;
       }
     }
+  }
+  return newly;
+}
+
+uint32_t SendTracker::on_ack(Psn new_una, const PsnBits& acked, TimeNs answered_before_ns) {
+  return on_ack(new_una, &acked, answered_before_ns);
+}
+
+uint32_t SendTracker::on_ack(Psn new_una, const PsnBits* acked, TimeNs answered_before_ns) {
+  const int32_t advance = distance(una_, new_una);
+  if (advance < 0) return 0;
+  if (advance > distance(una_, next_)) return 0;
+  uint32_t newly = 0;
+  if (paths_ == nullptr) [[likely]] {
+    newly = advance_to<false>(new_una, answered_before_ns);
+    if (acked != nullptr) newly += take_bits<false>(*acked, answered_before_ns);
+  } else {
+    newly = advance_to<true>(new_una, answered_before_ns);
+    if (acked != nullptr) newly += take_bits<true>(*acked, answered_before_ns);
+  }
+  if ((threshold_ > least_threshold_ || late_quarters_ > kMinLateQuarters) &&
+      ++quiet_acks_ >= kDecayAfterAcks) {
+    quiet_acks_ = 0;
+    threshold_ -= (threshold_ - least_threshold_ + 7) / 8;
+    late_quarters_ -= (late_quarters_ - kMinLateQuarters + 7) / 8;
   }
   return newly;
 }

@@ -180,8 +180,6 @@ class SendTracker : private Scoreboard {
   // A PSN has become acknowledged. Of what went more than once nobody knows which transmission has
   // arrived, unless an ACK echoes it.
   void note_path(Psn psn, const State& s) {
-    if (paths_ == nullptr) [[likely]]
-      return;
     paths_->settle(psn);
     if (s.attempt == 0) paths_->note_arrived(psn);
   }
@@ -192,6 +190,9 @@ class SendTracker : private Scoreboard {
     }
   }
   uint32_t on_ack(Psn new_una, const PsnBits* acked, TimeNs answered_before_ns);
+  template <bool kHasPaths>
+  uint32_t advance_to(Psn new_una, TimeNs answered_before_ns);
+  template <bool kHasPaths>
   uint32_t take_bits(const PsnBits& acked, TimeNs answered_before_ns);
   bool find_lost_run(Psn from, uint32_t max, Psn& first, uint32_t& count) const;
   TimeNs first_overdue_ns(uint64_t srtt_ns) const;

@@ -236,6 +236,7 @@ class HostnicRequester {
     packets = std::min(packets, by.most_packets);
     paths_->take(packets);
     ends_run = packets == by.most_packets;  // its ACK tells of the path
+    probe_path(queue, now_ns);
   }
   const bool ack = wants_ack(queue, w, index, packets, room) || ends_run;
   const uint8_t attempt = attempt_of_rest(requests_, w);
@@ -244,8 +245,6 @@ class HostnicRequester {
   psns_since_ack_request_ = ack ? 0 : psns_since_ack_request_ + packets;
   w.issued_psns += packets;
   requests_.on_first_send(packets, now_ns, w.issued_psns == w.psn_count, attempt, by.path);
-  if (paths_ != nullptr) [[unlikely]]
-    probe_path(queue, now_ns);
 }
 
 static_assert(ReliableRequester<HostnicRequester>);
