@@ -57,59 +57,89 @@ void SendTracker::on_resend(Psn first, uint32_t count, TimeNs now_ns, uint8_t pa
          .attempt = static_cast<uint8_t>(s.attempt == 3 ? 1 : s.attempt + 1),
          .ends_message = s.ends_message,
          .cause = s.cause};
-    if (paths_ != nullptr) paths_->note_sent(first + i, path, /*in_order=*/!overtakes);
   }
   last_send_ns_ = now_ns;
+  if (paths_ != nullptr) [[unlikely]]
+    note_path_of({first, count}, path, /*in_order=*/!overtakes);
 }
 
-// Everything before `new_una` has arrived. Returns how much of that is new.
+void SendTracker::note_first_path(uint32_t count, uint8_t path) {
+  note_path_of({next_ + (Psn::kMask + 1 - count), count}, path, /*in_order=*/true);
+}
+
+[[gnu::noinline]] void SendTracker::note_path_of(PsnRun run, uint8_t path, bool in_order) {
+  for (uint32_t i = 0; i < run.count; ++i) paths_->note_sent(run.first + i, path, in_order);
+}
+
+// The oldest `count` PSNs have arrived, with one path and nothing acknowledged ahead of them: so
+// nearly always. Returns how many are new.
+inline uint32_t SendTracker::advance_clean(uint32_t count, TimeNs answered_before_ns) {
+  for (uint32_t i = 0; i < count; ++i) {
+    const State& s = state(una_ + i);
+    if (s.attempt == 0 || s.sent_ns <= answered_before_ns) note_arrival(s);
+    if (s.lost) --lost_count_;
+    if (s.attempt != 0) --resends_in_flight_;
+  }
+  return count;
+}
+
+// As advance_clean(), without its conditions.
 template <bool kHasPaths>
-uint32_t SendTracker::advance_to(Psn new_una, TimeNs answered_before_ns) {
-  uint32_t newly = 0;
-  const int32_t advance = distance(una_, new_una);
-  for (int32_t i = 0; i < advance; ++i) {
-    const Psn psn = una_ + static_cast<uint32_t>(i);
+[[gnu::noinline]] uint32_t SendTracker::advance_over_holes(uint32_t count,
+                                                           TimeNs answered_before_ns) {
+  uint32_t ahead = acked_ahead_;
+  for (uint32_t i = 0; i < count; ++i) {
+    const Psn psn = una_ + i;
     const State& s = state(psn);
-    if (acked_ahead_ != 0 && acked_->test(psn)) {
+    if (ahead != 0 && acked_->test(psn)) {
       acked_->clear(psn);
-      --acked_ahead_;
+      --ahead;
       if constexpr (kHasPaths) paths_->settle(psn);
     } else {
-      ++newly;
       if (s.attempt == 0 || s.sent_ns <= answered_before_ns) note_arrival(s);
       if constexpr (kHasPaths) note_path(psn, s);
     }
     if (s.lost) --lost_count_;
     if (s.attempt != 0) --resends_in_flight_;
   }
-  una_ = new_una;
-  return newly;
+  const uint32_t known = acked_ahead_ - ahead;
+  acked_ahead_ = ahead;
+  return count - known;
 }
 
 // Takes the bits of what has arrived beyond una_. Returns how many are new.
-template <bool kHasPaths>
 uint32_t SendTracker::take_bits(const PsnBits& acked, TimeNs answered_before_ns) {
   uint32_t newly = 0;
   const uint32_t outstanding = in_flight();
   for (uint32_t offset = 0; offset < outstanding; offset += 64) {
-    uint64_t fresh = acked.extract(una_ + offset) & ~acked_->extract(una_ + offset);
+    const Psn base = una_ + offset;
+    uint64_t fresh = acked.extract(base) & ~acked_->extract(base);
     if (outstanding - offset < 64) fresh &= (uint64_t{1} << (outstanding - offset)) - 1;
     if (fresh == 0) continue;
-    const Psn end = una_ + (offset + 64 - static_cast<uint32_t>(std::countl_zero(fresh)));
-    if (before(arrived_end_, end)) arrived_end_ = end;
-    while (fresh != 0) {
-      const Psn psn = una_ + (offset + static_cast<uint32_t>(std::countr_zero(fresh)));
-      fresh &= fresh - 1;
-      acked_->set(psn);
-      ++acked_ahead_;
-      ++newly;
-      State& s = state(psn);
-      if (s.attempt == 0 || s.sent_ns <= answered_before_ns) note_arrival(s);
-      if constexpr (kHasPaths) note_path(psn, s);
-      if (s.lost) {
-        s.lost = false;
-        --lost_count_;
-      }
+    newly += paths_ == nullptr ? take_word<false>(base, fresh, answered_before_ns)
+                               : take_word<true>(base, fresh, answered_before_ns);
+  }
+  return newly;
+}
+
+// Takes the bits that are new among 64; `fresh` is not 0. Returns how many they are.
+template <bool kHasPaths>
+uint32_t SendTracker::take_word(Psn base, uint64_t fresh, TimeNs answered_before_ns) {
+  uint32_t newly = 0;
+  const Psn end = base + (64 - static_cast<uint32_t>(std::countl_zero(fresh)));
+  if (before(arrived_end_, end)) arrived_end_ = end;
+  while (fresh != 0) {
+    const Psn psn = base + static_cast<uint32_t>(std::countr_zero(fresh));
+    fresh &= fresh - 1;
+    acked_->set(psn);
+    ++acked_ahead_;
+    ++newly;
+    State& s = state(psn);
+    if (s.attempt == 0 || s.sent_ns <= answered_before_ns) note_arrival(s);
+    if constexpr (kHasPaths) note_path(psn, s);
+    if (s.lost) {
+      s.lost = false;
+      --lost_count_;
     }
   }
   return newly;
@@ -123,14 +153,17 @@ uint32_t SendTracker::on_ack(Psn new_una, const PsnBits* acked, TimeNs answered_
   const int32_t advance = distance(una_, new_una);
   if (advance < 0) return 0;
   if (advance > distance(una_, next_)) return 0;
+  const auto count = static_cast<uint32_t>(advance);
   uint32_t newly = 0;
-  if (paths_ == nullptr) [[likely]] {
-    newly = advance_to<false>(new_una, answered_before_ns);
-    if (acked != nullptr) newly += take_bits<false>(*acked, answered_before_ns);
+  if (acked_ahead_ == 0 && paths_ == nullptr) [[likely]] {
+    newly = advance_clean(count, answered_before_ns);
+  } else if (paths_ == nullptr) {
+    newly = advance_over_holes<false>(count, answered_before_ns);
   } else {
-    newly = advance_to<true>(new_una, answered_before_ns);
-    if (acked != nullptr) newly += take_bits<true>(*acked, answered_before_ns);
+    newly = advance_over_holes<true>(count, answered_before_ns);
   }
+  una_ = new_una;
+  if (acked != nullptr) newly += take_bits(*acked, answered_before_ns);
   if ((threshold_ > least_threshold_ || late_quarters_ > kMinLateQuarters) &&
       ++quiet_acks_ >= kDecayAfterAcks) {
     quiet_acks_ = 0;

@@ -36,16 +36,14 @@ class SendTracker : private Scoreboard {
   // says what goes again when something is lost (rule 30, policies). This allocates; not for the
   // hot path.
   void reset(Psn first, uint32_t window, wire::Policy policy = wire::Policy::kSelective);
-  // Has packets go by several paths from here on, selectively recovered: on_first_send() and
-  // on_resend() say by which, and `table`, which outlives this, hears what became of them. Called
-  // right after reset(); this allocates, too.
+  // Has packets go by several paths from here on, selectively recovered: note_first_path()
+  // and on_resend() say by which, and `table`, which outlives this, hears what became of them.
+  // Called right after reset(); this allocates, too.
   void use_paths(PathTable& table);
   // The path by which a PSN, up to a window ago, went last; with one path: 0.
   uint8_t path(Psn psn) const { return paths_ == nullptr ? uint8_t{0} : paths_->path(psn); }
-  // Says that all of a report has been taken: on_echo(), on_ack().
-  void end_report(TimeNs now_ns) {
-    if (paths_ != nullptr) paths_->end_report(newest_arrived_, now_ns);
-  }
+  // With several paths: says that all of a report has been taken, by on_echo() and on_ack().
+  void end_report(TimeNs now_ns) { paths_->end_report(newest_arrived_, now_ns); }
 
   using Scoreboard::arrived_end;
   using Scoreboard::in_flight;
@@ -72,21 +70,20 @@ class SendTracker : private Scoreboard {
   // `ends_message` says that the last of them is the last of its message. `attempt` is not 0 only
   // for the rest of a message whose beginning went again where
   // the policy has one attempt per message.
-  void on_first_send(uint32_t count, TimeNs now_ns, bool ends_message = true, uint8_t attempt = 0,
-                     uint8_t path = 0) {
+  void on_first_send(uint32_t count, TimeNs now_ns, bool ends_message = true, uint8_t attempt = 0) {
     for (uint32_t i = 0; i < count; ++i) {
       state(next_ + i) = {.sent_ns = now_ns,
                           .sequence = next_sequence_++,
                           .attempt = attempt,
                           .ends_message = ends_message && i + 1 == count};
     }
-    if (paths_ != nullptr) [[unlikely]] {
-      for (uint32_t i = 0; i < count; ++i) paths_->note_sent(next_ + i, path, /*in_order=*/true);
-    }
     if (attempt != 0) resends_in_flight_ += count;
     next_ += count;
     last_send_ns_ = now_ns;
   }
+  // With several paths, after each on_first_send(): by which those PSNs have left. It is a call of
+  // its own because the loop above took an instruction more for each PSN with it.
+  void note_first_path(uint32_t count, uint8_t path);
   // Packets go by several paths: that one was overtaken by others says nothing until time does, or
   // somebody who knows the paths.
   void expect_disorder() { threshold_ = least_threshold_ = window(); }
@@ -190,10 +187,13 @@ class SendTracker : private Scoreboard {
     }
   }
   uint32_t on_ack(Psn new_una, const PsnBits* acked, TimeNs answered_before_ns);
+  uint32_t advance_clean(uint32_t count, TimeNs answered_before_ns);
   template <bool kHasPaths>
-  uint32_t advance_to(Psn new_una, TimeNs answered_before_ns);
-  template <bool kHasPaths>
+  uint32_t advance_over_holes(uint32_t count, TimeNs answered_before_ns);
   uint32_t take_bits(const PsnBits& acked, TimeNs answered_before_ns);
+  template <bool kHasPaths>
+  uint32_t take_word(Psn base, uint64_t fresh, TimeNs answered_before_ns);
+  void note_path_of(PsnRun run, uint8_t path, bool in_order);
   bool find_lost_run(Psn from, uint32_t max, Psn& first, uint32_t& count) const;
   TimeNs first_overdue_ns(uint64_t srtt_ns) const;
   uint32_t mark_overdue(TimeNs now_ns, uint64_t srtt_ns);

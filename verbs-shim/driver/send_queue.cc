@@ -85,7 +85,7 @@ uint32_t SendQueue::find_by_psn(Psn psn) const {
   const bool datagram = init.type == QpType::kUd;
   d.op = w.op;
   d.flags = flags;
-  d.attempt = range.attempt;
+  d.attempt = range.way.attempt;
   d.extra_elements = 0;
   d.qpn = qpn;
   d.psn = (w.first_psn + range.first).value();
@@ -97,18 +97,17 @@ uint32_t SendQueue::find_by_psn(Psn psn) const {
   d.recv_sn = datagram ? w.ud.qpn : is_send(w.op) ? 0 : w.recv_sn;
   d.first_response_psn = datagram ? raw(w.ud.ip) : w.first_response_psn.value();  // MRC: msn
   d.hop_limit = datagram ? w.ud.hop_limit : 0;
-  d.traffic_class = datagram ? w.ud.traffic_class : range.path;  // one byte, by either name
+  d.traffic_class = datagram ? w.ud.traffic_class : range.way.path;  // one byte, by either name
   d.source_index = datagram ? w.ud.source_index : 0;
 }
 
-void SendQueue::send_range(const Wqe& w, uint32_t index, uint32_t first, uint32_t count,
-                           uint8_t attempt, uint8_t flags, RingEnd& ring, uint8_t path) {
+void SendQueue::send_range(const Wqe& w, uint32_t index, uint32_t first, uint32_t count, Way way,
+                           uint8_t flags, RingEnd& ring) {
   const uint32_t offset = first * attr.path_mtu_bytes;
   const Range range{.first = first,
-                    .attempt = attempt,
+                    .way = way,
                     .offset = offset,
-                    .bytes = std::min(count * attr.path_mtu_bytes, w.length_bytes - offset),
-                    .path = path};
+                    .bytes = std::min(count * attr.path_mtu_bytes, w.length_bytes - offset)};
   if (first != 0) flags |= kSendCont;
   if (first + count != w.psn_count) flags |= kSendMore;
   if (w.solicited) flags |= kSendSolicited;

@@ -125,10 +125,14 @@ class SendQueue {
   // was lost.
   uint32_t chunk_packets(uint64_t queued_limit_bytes, uint32_t window_psns) const;
   uint32_t resent_packets() const { return kSharedChunkBytes >> mtu_shift(); }
+  // How packets go: which time, and by which path. Both are in one register of a call.
+  struct Way {
+    uint8_t attempt = 0, path = 0;
+  };
   // Hands over `count` packets of a request, from its packet number `first` on. The ring must have
   // room for the largest descriptor (callers check).
-  void send_range(const Wqe& w, uint32_t index, uint32_t first, uint32_t count, uint8_t attempt,
-                  uint8_t flags, RingEnd& ring, uint8_t path = 0);
+  void send_range(const Wqe& w, uint32_t index, uint32_t first, uint32_t count, Way way,
+                  uint8_t flags, RingEnd& ring);
 
   // Fails a request; the first one that failed counts: nothing at or after it is issued, everything
   // before it still completes (rule 28, after an error). Returns whether it counts.
@@ -180,9 +184,8 @@ class SendQueue {
   // Some of a request's PSNs, and the bytes that they carry.
   struct Range {
     uint32_t first;
-    uint8_t attempt;
+    Way way;
     uint32_t offset, bytes;
-    uint8_t path;
   };
   void describe(const Wqe& w, const Range& range, uint8_t flags, SendDescriptor& d) const;
   void fill_payload(const Wqe& w, uint32_t index, uint32_t offset, uint32_t bytes,

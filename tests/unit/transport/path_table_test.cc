@@ -229,7 +229,8 @@ class PathTracker : public testing::Test {
   }
   Psn at(uint32_t offset) const { return Psn(0xffff00) + offset; }
   void send(uint8_t path, uint32_t count, TimeNs now_ns) {
-    tracker_.on_first_send(count, now_ns, true, 0, path);
+    tracker_.on_first_send(count, now_ns);
+    tracker_.note_first_path(count, path);
   }
   void ack(uint32_t base, const PsnBits& acked, TimeNs now_ns) {
     tracker_.on_ack(at(base), acked);

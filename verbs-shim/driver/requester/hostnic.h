@@ -95,9 +95,13 @@ class HostnicRequester {
  private:
   bool wants_ack(const SendQueue& queue, const Wqe& w, uint32_t index, uint32_t packets,
                  uint32_t room) const;
+  void hand_over(SendQueue& queue, Wqe& w, uint32_t index, uint32_t packets, uint8_t path, bool ack,
+                 TimeNs now_ns);
 
   // Functions in hostnic_issue.cc.
   void begin_read(SendQueue& queue, Wqe& w, uint32_t room, uint64_t limit_bytes, TimeNs now_ns);
+  void send_by_path(SendQueue& queue, Wqe& w, uint32_t index, uint32_t packets, uint32_t room,
+                    TimeNs now_ns);
   bool repeat_lost(SendQueue& queue, TimeNs now_ns);
   void probe_path(SendQueue& queue, TimeNs now_ns);
 
@@ -109,7 +113,11 @@ class HostnicRequester {
   void take_nak(SendQueue& queue, const QpStatusSnapshot& snapshot, TimeNs now_ns);
   void take_response_error(SendQueue& queue, const QpStatusSnapshot& snapshot);
   void note_progress(SendQueue& queue, TimeNs now_ns);
-  void take_rtt(SendQueue& queue, const QpStatusSnapshot& snapshot, uint32_t probed);
+  template <bool kHasPaths>
+  void take_all_acks(SendQueue& queue, const QpStatusSnapshot& snapshot, TimeNs now_ns);
+  void take_acks_by_path(SendQueue& queue, const QpStatusSnapshot& snapshot, TimeNs now_ns);
+  void take_rtt(SendQueue& queue, const QpStatusSnapshot& snapshot);
+  void take_path_rtt(const QpStatusSnapshot& snapshot, uint32_t probed);
   void tell_paths(const SendQueue& queue);
   void end_rnr_wait(SendQueue& queue, bool timer_is_over);
   void fail(SendQueue& queue, uint32_t index, WcStatus status, VendorError vendor) const;
@@ -216,6 +224,19 @@ class HostnicRequester {
   return !queue.has_packets(following) || !may_start(queue, following);
 }
 
+// Hands over the next packets of a request.
+[[gnu::always_inline]] inline void HostnicRequester::hand_over(SendQueue& queue, Wqe& w,
+                                                               uint32_t index, uint32_t packets,
+                                                               uint8_t path, bool ack,
+                                                               TimeNs now_ns) {
+  const uint8_t attempt = attempt_of_rest(requests_, w);
+  queue.send_range(w, index, w.issued_psns, packets, {attempt, path}, ack ? kSendAckRequest : 0,
+                   queue.host.map.sends);
+  psns_since_ack_request_ = ack ? 0 : psns_since_ack_request_ + packets;
+  w.issued_psns += packets;
+  requests_.on_first_send(packets, now_ns, w.issued_psns == w.psn_count, attempt);
+}
+
 [[gnu::always_inline]] inline void HostnicRequester::send_next(SendQueue& queue, Wqe& w,
                                                                uint32_t index, uint32_t room,
                                                                uint64_t limit_bytes,
@@ -229,22 +250,12 @@ class HostnicRequester {
     packets =
         std::min({room, queue.chunk_packets(limit_bytes, request_congestion_.psns()), packets});
   }
-  PathTable::Choice by;
-  bool ends_run = false;
   if (paths_ != nullptr) [[unlikely]] {
-    by = paths_->next();
-    packets = std::min(packets, by.most_packets);
-    paths_->take(packets);
-    ends_run = packets == by.most_packets;  // its ACK tells of the path
-    probe_path(queue, now_ns);
+    send_by_path(queue, w, index, packets, room, now_ns);
+    return;
   }
-  const bool ack = wants_ack(queue, w, index, packets, room) || ends_run;
-  const uint8_t attempt = attempt_of_rest(requests_, w);
-  queue.send_range(w, index, w.issued_psns, packets, attempt, ack ? kSendAckRequest : 0,
-                   queue.host.map.sends, by.path);
-  psns_since_ack_request_ = ack ? 0 : psns_since_ack_request_ + packets;
-  w.issued_psns += packets;
-  requests_.on_first_send(packets, now_ns, w.issued_psns == w.psn_count, attempt, by.path);
+  hand_over(queue, w, index, packets, /*path=*/0, wants_ack(queue, w, index, packets, room),
+            now_ns);
 }
 
 static_assert(ReliableRequester<HostnicRequester>);

@@ -36,7 +36,23 @@ void HostnicRequester::begin_read(SendQueue& queue, Wqe& w, uint32_t room, uint6
   psns_since_ack_request_ = ack ? 0 : psns_since_ack_request_ + 1;
   answers_.request(queue, w, first_pull, ack ? kSendAckRequest : 0, now_ns, path);
   w.issued_psns = 1;
-  requests_.on_first_send(1, now_ns, /*ends_message=*/true, /*attempt=*/0, path);
+  requests_.on_first_send(1, now_ns);
+  if (paths_ != nullptr) [[unlikely]]
+    requests_.note_first_path(1, path);
+}
+
+// As send_next(), by the path whose turn it is: no READ or atomic.
+[[gnu::noinline]] void HostnicRequester::send_by_path(SendQueue& queue, Wqe& w, uint32_t index,
+                                                      uint32_t packets, uint32_t room,
+                                                      TimeNs now_ns) {
+  const PathTable::Choice by = paths_->next();
+  packets = std::min(packets, by.most_packets);
+  paths_->take(packets);
+  probe_path(queue, now_ns);
+  // The ACK of a run's end tells of the path.
+  const bool ack = wants_ack(queue, w, index, packets, room) || packets == by.most_packets;
+  hand_over(queue, w, index, packets, by.path, ack, now_ns);
+  requests_.note_first_path(packets, by.path);
 }
 
 // Sends the last packet that has left once more, by a path that is avoided, if it is time to look
@@ -53,8 +69,8 @@ void HostnicRequester::probe_path(SendQueue& queue, TimeNs now_ns) {
   const auto attempt = static_cast<uint8_t>((requests_.attempt(psn) + kProbeAttempts) & 3);
   paths_->note_probe(path, psn, attempt, now_ns);
   queue.send_range(w, index, static_cast<uint32_t>(distance(w.first_psn, psn)), 1,
-                   attempt_with(attempt, RepeatCause::probe), kSendAckRequest | kSendRetransmit,
-                   queue.host.map.urgent, static_cast<uint8_t>(path));
+                   {attempt_with(attempt, RepeatCause::probe), static_cast<uint8_t>(path)},
+                   kSendAckRequest | kSendRetransmit, queue.host.map.urgent);
   ++queue.host.totals.retransmitted_packets;
 }
 
@@ -70,7 +86,7 @@ bool HostnicRequester::repeat_lost(SendQueue& queue, TimeNs now_ns) {
         if (is_read_or_atomic(w.op)) {
           answers_.request_again(queue, w, attempt, flags, now_ns, path);
         } else {
-          queue.send_range(w, index, within, count, attempt, flags, queue.host.map.urgent, path);
+          queue.send_range(w, index, within, count, {attempt, path}, flags, queue.host.map.urgent);
         }
       },
       UINT32_MAX, paths_.get());

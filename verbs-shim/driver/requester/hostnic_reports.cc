@@ -49,23 +49,13 @@ void HostnicRequester::take_limits(SendQueue& queue, const QpStatusSnapshot& sna
   }
 }
 
-[[gnu::always_inline]] inline void HostnicRequester::take_rtt(SendQueue& queue,
-                                                              const QpStatusSnapshot& snapshot,
-                                                              uint32_t probed) {
+// Takes a sample of the round trip.
+inline void HostnicRequester::take_rtt(SendQueue& queue, const QpStatusSnapshot& snapshot) {
   const bool to_tell = tellings(snapshot.rtt_count) != tellings(seen_rtt_count_);
   seen_rtt_count_ = snapshot.rtt_count;
   rtt_.sample(snapshot.rtt_ns);
   if (to_tell) [[unlikely]]
     patience_.tell(queue, rtt_);
-  // Paths are not equally long: of each counts what it takes more than at its best.
-  uint64_t rtt_ns = snapshot.rtt_ns;
-  if (paths_ != nullptr) [[unlikely]] {
-    // A probe's time is the table's own sample.
-    if (probed != PathTable::kNone && static_cast<uint16_t>(snapshot.echo_psn) == snapshot.rtt_psn)
-      return;
-    rtt_ns = paths_->note_rtt(requests_.path(Psn(snapshot.rtt_psn)), rtt_ns);
-  }
-  request_congestion_.on_rtt(rtt_ns);
 }
 
 // Tells people of the paths.
@@ -84,14 +74,36 @@ void HostnicRequester::take_limits(SendQueue& queue, const QpStatusSnapshot& sna
   }
 }
 
-void HostnicRequester::take_acks(SendQueue& queue, const QpStatusSnapshot& snapshot,
-                                 TimeNs now_ns) {
+// Takes a sample of a path's round trip. Paths are not equally long: of each counts what it takes
+// more than at its best. A probe's time is the table's own sample.
+void HostnicRequester::take_path_rtt(const QpStatusSnapshot& snapshot, uint32_t probed) {
+  if (probed != PathTable::kNone && static_cast<uint16_t>(snapshot.echo_psn) == snapshot.rtt_psn)
+    return;
+  const uint8_t path = requests_.path(Psn(snapshot.rtt_psn));
+  request_congestion_.on_rtt(paths_->note_rtt(path, snapshot.rtt_ns));
+}
+
+// Takes the ACKs since the last report. It is compiled twice, so that one path does not pay for
+// what several need.
+template <bool kHasPaths>
+[[gnu::always_inline]] inline void HostnicRequester::take_all_acks(SendQueue& queue,
+                                                                   const QpStatusSnapshot& snapshot,
+                                                                   TimeNs now_ns) {
   take_limits(queue, snapshot);
-  uint32_t probed = PathTable::kNone;
-  if (paths_ != nullptr && snapshot.echo_count != seen_echo_count_) [[unlikely]]
-    probed = paths_->take_echo(Psn(snapshot.echo_psn), static_cast<uint8_t>(snapshot.echo_attempt),
-                               now_ns);
-  if (snapshot.rtt_count != seen_rtt_count_) take_rtt(queue, snapshot, probed);
+  [[maybe_unused]] uint32_t probed = PathTable::kNone;
+  if constexpr (kHasPaths) {
+    if (snapshot.echo_count != seen_echo_count_)
+      probed = paths_->take_echo(Psn(snapshot.echo_psn),
+                                 static_cast<uint8_t>(snapshot.echo_attempt), now_ns);
+  }
+  if (snapshot.rtt_count != seen_rtt_count_) {
+    take_rtt(queue, snapshot);
+    if constexpr (kHasPaths) {
+      take_path_rtt(snapshot, probed);
+    } else {
+      request_congestion_.on_rtt(snapshot.rtt_ns);
+    }
+  }
   if (snapshot.mark_count != seen_mark_count_) {
     seen_mark_count_ = snapshot.mark_count;
     request_congestion_.on_mark();
@@ -119,11 +131,27 @@ void HostnicRequester::take_acks(SendQueue& queue, const QpStatusSnapshot& snaps
   if (snapshot.echo_count != echoes && Psn(snapshot.echo_psn) == requests_.una() &&
       requests_.in_flight() != 0)
     patience_.note_put_off();
-  requests_.end_report(now_ns);
+  if constexpr (kHasPaths) requests_.end_report(now_ns);
   requests_.detect_losses(now_ns, rtt_.srtt_ns());
   if (reads_outstanding_ != 0) take_answers(queue, snapshot, now_ns);
-  if (paths_ != nullptr && paths_->changes() != told_changes_) [[unlikely]]
-    tell_paths(queue);
+  if constexpr (kHasPaths) {
+    if (paths_->changes() != told_changes_) tell_paths(queue);
+  }
+}
+
+void HostnicRequester::take_acks(SendQueue& queue, const QpStatusSnapshot& snapshot,
+                                 TimeNs now_ns) {
+  if (paths_ != nullptr) [[unlikely]] {
+    take_acks_by_path(queue, snapshot, now_ns);
+    return;
+  }
+  take_all_acks<false>(queue, snapshot, now_ns);
+}
+
+[[gnu::noinline]] void HostnicRequester::take_acks_by_path(SendQueue& queue,
+                                                           const QpStatusSnapshot& snapshot,
+                                                           TimeNs now_ns) {
+  take_all_acks<true>(queue, snapshot, now_ns);
 }
 
 // Takes note of acknowledged requests; those from `una` on may be new.

@@ -72,7 +72,7 @@ void MrcRequester::send_next(SendQueue& queue, Wqe& w, uint32_t index, uint32_t 
   const bool ends = w.issued_psns + psns == w.psn_count;
   // A message's end brings a transport ACK by itself.
   const bool ask = psns == room || psns_since_ack_request_ + psns >= window_psns_ / 4;
-  queue.send_range(w, index, w.issued_psns, psns, 0,
+  queue.send_range(w, index, w.issued_psns, psns, {},
                    static_cast<uint8_t>(ask ? kSendAckRequest : 0), queue.host.map.sends);
   psns_since_ack_request_ = ask ? 0 : psns_since_ack_request_ + psns;
   w.issued_psns += psns;
@@ -92,7 +92,7 @@ bool MrcRequester::send_again(SendQueue& queue, TimeNs now_ns) {
       queue, requests_, patience_, now_ns, [](uint32_t) { return true; },
       [&](const Wqe& w, uint32_t index, uint32_t within, uint32_t count, uint8_t attempt,
           uint8_t flags, uint8_t /*path*/) {
-        queue.send_range(w, index, within, count, attempt, flags, queue.host.map.urgent);
+        queue.send_range(w, index, within, count, {attempt}, flags, queue.host.map.urgent);
       },
       room);
 }

@@ -90,7 +90,13 @@ uint32_t ReadAnswers::first_pull(const SendQueue& queue, const Wqe& w, uint32_t 
 void ReadAnswers::request(SendQueue& queue, const Wqe& w, uint32_t pulled, uint8_t flags,
                           TimeNs now_ns, uint8_t path) {
   send_request(queue, w, 0, pulled, 0, flags, path, queue.host.map.sends);
-  if (pulled != 0) tracker_.on_first_send(pulled, now_ns, true, 0, path);
+  if (pulled != 0) note_pulled(pulled, now_ns, path);
+}
+
+void ReadAnswers::note_pulled(uint32_t count, TimeNs now_ns, uint8_t path) {
+  tracker_.on_first_send(count, now_ns);
+  if (paths_ != nullptr) [[unlikely]]
+    tracker_.note_first_path(count, path);
 }
 
 void ReadAnswers::send_request(SendQueue& queue, const Wqe& w, uint32_t first, uint32_t count,
@@ -177,7 +183,7 @@ bool ReadAnswers::pull(SendQueue& queue, const SendTracker& requests, uint32_t c
     uint8_t path = 0;
     if (paths_ != nullptr) [[unlikely]]
       count = std::min(count, take_pull_path(path, now_ns));
-    tracker_.on_first_send(count, now_ns, true, 0, path);
+    note_pulled(count, now_ns, path);
     send_request(queue, w, within, count, 0, 0, path, queue.host.map.urgent);
   }
   return true;
@@ -213,7 +219,7 @@ ReadAnswers::News ReadAnswers::take(const SendQueue& queue, const QpStatusSnapsh
   // then more has arrived than is remembered as asked for.
   if (const int32_t unasked = distance(tracker_.next(), new_una);
       unasked > 0 && distance(new_una, next_psn_) >= 0) {
-    tracker_.on_first_send(static_cast<uint32_t>(unasked), now_ns);
+    note_pulled(static_cast<uint32_t>(unasked), now_ns, /*path=*/0);
   }
   // Bits of another epoch say nothing; response_una_psn always counts, because only what every
   // epoch keeps lies before it.
@@ -233,8 +239,10 @@ ReadAnswers::News ReadAnswers::take(const SendQueue& queue, const QpStatusSnapsh
     judge(queue);
     const TimeNs sent_ns = tracker_.newest_arrived_sent_ns();
     if (sent_ns != newest_ns) rtt_.sample(now_ns - std::min(now_ns, sent_ns));
-    keeps_order_ = keeps_order_ && before(tracker_.una(), ordered_until_);
-    tracker_.end_report(now_ns);
+    if (paths_ != nullptr) [[unlikely]] {
+      keeps_order_ = keeps_order_ && before(tracker_.una(), ordered_until_);
+      tracker_.end_report(now_ns);
+    }
     tracker_.detect_losses(now_ns, srtt_ns);
   }
   if (snapshot.response_refused != 0 && snapshot.response_epoch == epoch_) renew_epoch(queue);

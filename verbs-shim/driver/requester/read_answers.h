@@ -95,6 +95,7 @@ class ReadAnswers {
   uint32_t pull_count(const SendQueue& queue, uint32_t wanted) const;
   void send_request(SendQueue& queue, const Wqe& w, uint32_t first, uint32_t count, uint8_t attempt,
                     uint8_t flags, uint8_t path, RingEnd& ring) const;
+  void note_pulled(uint32_t count, TimeNs now_ns, uint8_t path);
   uint8_t ordered_path();
   uint32_t take_pull_path(uint8_t& path, TimeNs now_ns);
   bool pull(SendQueue& queue, const SendTracker& requests, uint32_t chunk_psns, TimeNs now_ns);

@@ -172,7 +172,7 @@ void RoceRequester::send_next(SendQueue& queue, Wqe& w, uint32_t index, uint32_t
     uint8_t flags = ask ? kSendAckRequest : 0;
     if (has_rate_) [[unlikely]]
       flags |= spend_rate(queue, psns, payload_bytes(queue, w, w.issued_psns, psns));
-    queue.send_range(w, index, w.issued_psns, psns, 0, flags, queue.host.map.sends);
+    queue.send_range(w, index, w.issued_psns, psns, {}, flags, queue.host.map.sends);
     psns_since_ack_request_ = ask ? 0 : psns_since_ack_request_ + psns;
   }
   w.issued_psns += psns;
@@ -212,7 +212,7 @@ bool RoceRequester::send_again(SendQueue& queue, TimeNs now_ns) {
     } else {
       psns = std::min({psns, w.issued_psns - within, queue.resent_packets(), by_rate});
       if (has_rate_) flags |= spend_rate(queue, psns, payload_bytes(queue, w, within, psns));
-      queue.send_range(w, index, within, psns, attempt_with(1, again_cause_),
+      queue.send_range(w, index, within, psns, {attempt_with(1, again_cause_)},
                        flags | kSendAckRequest, queue.host.map.sends);
     }
     again_ += psns;
@@ -254,7 +254,8 @@ bool RoceRequester::send_missing(SendQueue& queue, TimeNs now_ns) {
   uint8_t flags = kSendRetransmit | kSendAckRequest;
   // It does not wait for the rate, but those behind it do.
   if (has_rate_) flags |= spend_rate(queue, 1, payload_bytes(queue, w, within, 1));
-  queue.send_range(w, index, within, 1, attempt_with(1, fill_cause_), flags, queue.host.map.urgent);
+  queue.send_range(w, index, within, 1, {attempt_with(1, fill_cause_)}, flags,
+                   queue.host.map.urgent);
   filling_ = Filling::kSent;
   fill_until_ = queue.transmitted();
   sent_ns_ = fill_ns_ = now_ns;

@@ -24,7 +24,7 @@ void UnreliableRequester::send_next(SendQueue& queue, Wqe& w, uint32_t index, ui
   const uint32_t packets =
       std::min({w.psn_count - w.issued_psns, room, queue.chunk_packets(limit_bytes, window_)});
   const bool told = asks_to_be_told(queue, w, index, packets, room);
-  queue.send_range(w, index, w.issued_psns, packets, 0, told ? kSendAckRequest : 0,
+  queue.send_range(w, index, w.issued_psns, packets, {}, told ? kSendAckRequest : 0,
                    queue.host.map.sends);
   psns_since_ack_request_ = told ? 0 : psns_since_ack_request_ + packets;
   w.issued_psns += packets;
