@@ -309,6 +309,33 @@ TEST(Paths, ASingleMessageFindsAnotherWay) {
   EXPECT_GT(static_cast<double>(later), 0.7 * static_cast<double>(clean));
 }
 
+// What goes first by a path is lost, before any round trip is measured, so that time says nothing
+// of what was overtaken: probes and timeouts have to find it.
+TEST(Paths, TheFirstBurstMayMeetABlackOne) {
+  struct Burst {
+    uint32_t message_bytes, messages;
+  };
+  for (const Burst burst : {Burst{4096, 1}, Burst{32 * 1024, 1}, Burst{64 * 1024, 8}}) {
+    uint32_t hit = 0;
+    for (uint32_t black = 1; black <= 4; ++black) {
+      Network network(sprayed(kFourPaths, {4}));
+      network.world().impair(0, fmt::format("tx blackhole path {}", black));
+      network.add({0, 1}, {.message_bytes = burst.message_bytes,
+                           .depth = burst.messages,
+                           .messages = burst.messages});
+      const uint64_t took_ns = network.run_to_end(kSecond);
+      const uint64_t again = network.world().sum(Counter::retransmitted_packets);
+      tell(fmt::format("{} x {} bytes, path {} black: {} us, sent again {}, timeouts {}, probes {}",
+                       burst.messages, burst.message_bytes, black, took_ns / 1000, again,
+                       network.world().sum(Counter::repeated_timeout),
+                       network.world().sum(Counter::repeated_probe)));
+      EXPECT_LT(took_ns, 20 * kMillisecond);
+      if (again != 0) ++hit;
+    }
+    EXPECT_GT(hit, 0u) << "some path is that of the first packet";
+  }
+}
+
 // Memory is what in-order execution makes of it, whatever the paths do (tests/sim/traffic.h).
 class PathsOracle : public testing::TestWithParam<int> {};
 
