@@ -10,7 +10,6 @@
 #include "verbs-shim/memory/guards.h"
 #include "verbs-shim/memory/page_release.h"
 #include "verbs-shim/memory/registrar_state.h"
-#include "verbs-shim/memory/settled_discards.h"
 
 namespace hostnic::memory {
 
@@ -25,8 +24,6 @@ class BareCalls {
   // Makes what is discarded zeros. `mirror` is the thread's descriptor of it. Returns whether the
   // kernel goes on behind it.
   bool before_discard(const Discard& discard, int mirror);
-  // Those that need no more of that.
-  SettledDiscards& settled() { return settled_; }
   // Keeps pages of the mirror from growing in place where memory behind them goes away.
   void guard_gap(uint64_t start, const EventReader& reader);
   // The same where they have come before memory that went away earlier: [start, end) has been
@@ -51,7 +48,6 @@ class BareCalls {
   RegistrarState& state_;
   PageRelease& release_;
   Guards guards_;
-  SettledDiscards settled_;
 };
 
 }  // namespace hostnic::memory

@@ -26,7 +26,6 @@ constinit std::mutex reading;
 bool read_call(int thread, BlockedCall& call) {
   char line[256];
   const ssize_t got = read_of_thread(thread, "syscall", line);
-  call.thread = thread;
   return got > 0 && parse_blocked_call(line, line + got, call);
 }
 

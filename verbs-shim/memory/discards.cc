@@ -14,7 +14,6 @@ void BareCalls::settle_discard(const BlockedCall& call, const EventReader& reade
   Discard discard;
   for (size_t index = 0; find_discard(call, index, discard); index++) {
     if (reader.is_late_fill) state_.late.drop(discard.start, discard.end);
-    if (settled_.has(call.thread, discard)) return;
     if (!before_discard(discard, reader.mirror)) return;
   }
 }

@@ -465,7 +465,6 @@ void MemoryRegistrar::forget_parent() {
   new (&threads_mutex_) std::mutex;
   environment_read_ = false;
   bare_calls_.guards().forget(0, UINT64_MAX);  // they are not inherited
-  bare_calls_.settled().forget();
   forks_.after_in_child();
 }
 

@@ -227,26 +227,22 @@ int SystemCalls::madvise(void* at, size_t length_bytes, int advice) try {
 // discards by whatever way they are made (discards.cc), but of several threads that discard at the
 // same moment it may miss one: it sees what a thread does that waits in the kernel, and reading the
 // event of another wakes this one for a moment.
-void SystemCalls::discard_first(const Discard& discard, SettledDiscards::Mark& mark) {
-  bool settled = false;
+void SystemCalls::discard_first(const Discard& discard) {
   if (state_.mirror_watch.reports()) {
     // Who has the lock may be at it for long: then the watch does what it can.
     const Critical critical(state_, std::try_to_lock);
     if (critical.owns() && is_only_thread(state_.own_threads)) return;
     if (critical.owns()) state_.late.drop_first(discard.start, discard.end);
-    settled = critical.owns();
   }
   bare_calls_.before_discard(discard, state_.mirror_fd);
-  if (settled) bare_calls_.settled().note(static_cast<pid_t>(syscall(SYS_gettid)), discard, mark);
 }
 
 int SystemCalls::advise(void* at, size_t length_bytes, int advice) {
   const uint64_t start = address(at), end = start + page_up(length_bytes);
   const bool of_locked = advice == MADV_DONTNEED_LOCKED;
   const bool is_discard = advice == MADV_DONTNEED || of_locked;
-  SettledDiscards::Mark mark;
   if (is_discard && start % kPageBytes == 0 && in_mirror(start, end))
-    discard_first({start, end, of_locked}, mark);
+    discard_first({start, end, of_locked});
   if ((advice == MADV_WIPEONFORK || advice == MADV_DONTFORK) && state_.has_migrated.load()) {
     const Critical critical(state_);
     large_moves_.bring_home(start, end);

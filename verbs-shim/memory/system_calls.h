@@ -90,7 +90,7 @@ class SystemCalls {
   bool in_mirror(uint64_t start, uint64_t end);
   int free_each_area(uint64_t start, uint64_t end);
   int advise(void* at, size_t length_bytes, int advice);
-  void discard_first(const Discard& discard, SettledDiscards::Mark& mark);
+  void discard_first(const Discard& discard);
   bool any_without_stash(uint64_t start, uint64_t end);
   int madvise_part(uint64_t start, uint64_t end, int advice, bool in_mirror, uint64_t stash_delta);
 

@@ -11,7 +11,6 @@
 #include <sys/syscall.h>
 #include <sys/uio.h>
 
-#include <array>
 #include <atomic>
 #include <chrono>
 #include <cstddef>
@@ -26,7 +25,6 @@
 #include "verbs-shim/memory/mapping_watch.h"
 #include "verbs-shim/memory/raw_memory.h"
 #include "verbs-shim/memory/revoker.h"
-#include "verbs-shim/memory/settled_discards.h"
 
 #ifndef UFFD_USER_MODE_ONLY
 #define UFFD_USER_MODE_ONLY 1
@@ -55,28 +53,6 @@ TEST(BlockedCalls, DiscardsAreToldFromOtherCalls) {
         "28 0x7000 0x0 0x4 0x0 0x0 0x0 0x0 0x0\n", "28 0xfffffffffffff000 0x2000 0x4 0x0\n",
         "28 0x7000", ""})
     EXPECT_FALSE(parse(other, discard)) << other;
-}
-
-TEST(SettledDiscards, AreTheirThreadsUntilTheCallReturns) {
-  memory::SettledDiscards settled;
-  const memory::Discard discard{kPage, 3 * kPage}, other{kPage, 2 * kPage},
-      locked{kPage, 3 * kPage, /*of_locked=*/true};
-  {
-    memory::SettledDiscards::Mark mark;
-    settled.note(7, discard, mark);
-    EXPECT_TRUE(settled.has(7, discard));
-    EXPECT_FALSE(settled.has(8, discard));
-    EXPECT_FALSE(settled.has(7, other));
-    EXPECT_FALSE(settled.has(7, locked));
-  }
-  EXPECT_FALSE(settled.has(7, discard));
-  std::array<memory::SettledDiscards::Mark, memory::SettledDiscards::kMost + 1> marks;
-  for (size_t i = 0; i < marks.size(); ++i)
-    settled.note(static_cast<pid_t>(i + 1), discard, marks[i]);
-  EXPECT_TRUE(settled.has(memory::SettledDiscards::kMost, discard));
-  EXPECT_FALSE(settled.has(memory::SettledDiscards::kMost + 1, discard)) << "there is no room";
-  settled.forget();
-  EXPECT_FALSE(settled.has(1, discard));
 }
 
 TEST(BlockedCalls, DiscardsOfListsAreFound) {
