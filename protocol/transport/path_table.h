@@ -25,7 +25,7 @@ class PathTable {
  public:
   // Packets that go by one path before another has its turn.
   static constexpr uint32_t kRunPackets = 16;
-  // So many packets in a row that are lost make a path a silent one.
+  // A path is silent when so many packets in a row are lost.
   static constexpr uint32_t kSilentPackets = 8;
   // Probes that have to arrive, one after the other, until a path is good again.
   static constexpr uint32_t kTrialPackets = 4;

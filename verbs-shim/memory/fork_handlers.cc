@@ -16,7 +16,7 @@ constinit ForkHandlers known[kMost] = {};
 constinit std::atomic<unsigned> count{0};
 constinit std::mutex adding;
 // How many have been run before the calling thread's fork: another thread may add some meanwhile.
-// Of the kind that needs no memory.
+// The variable is of the kind that needs no memory.
 [[gnu::tls_model("initial-exec")]] constinit thread_local unsigned entered = 0;
 
 void before() {

@@ -229,7 +229,7 @@ int SystemCalls::madvise(void* at, size_t length_bytes, int advice) try {
 // event of another wakes this one for a moment.
 void SystemCalls::discard_first(const Discard& discard) {
   if (state_.mirror_watch.reports()) {
-    // Who has the lock may be at it for long: then the watch does what it can.
+    // The lock may be taken for long: then the watch does what it can.
     const Critical critical(state_, std::try_to_lock);
     if (critical.owns() && is_only_thread(state_.own_threads)) return;
     if (critical.owns()) state_.late.drop_first(discard.start, discard.end);

@@ -25,7 +25,7 @@ class Selective {
     });
   }
   PsnRun repeated_with(const Scoreboard& /*sent*/, Psn psn) const { return {psn, 1}; }
-  // Of one path the first is the oldest; of several each may be the one that is due first.
+  // The first of one path is the oldest; of several paths each may be the one that is due first.
   TimeNs overdue_ns(const Scoreboard& sent, uint64_t srtt_ns) const {
     TimeNs first_ns = UINT64_MAX;
     sent.for_each_overtaken([&](Psn psn, const Scoreboard::State& s) {
