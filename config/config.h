@@ -127,6 +127,7 @@ struct NicConfig {
   Ordering ordering = Ordering::kTail;
   Transport transport = Transport::kHostnic;  // of RC connections; never kUnreliable
   uint32_t mrc_entropy_values = 16;           // of each queue pair, by MRC: 1 to 256
+  uint32_t mrc_planes = 1;                    // that they are spread over: 1, 2, 4, 8 or 16
   // Peers to which connections speak the one or the other, whatever `transport` says; of several
   // that an address has the longest counts.
   std::vector<Prefix> hostnic_peers, roce_peers, auto_peers;
@@ -179,6 +180,16 @@ Config default_config(size_t nic_count, const Personality* like = nullptr);
 // Checks what NICs may not have in common: name, address, MAC. Returns one line about the first
 // clash, or nothing. Files are checked already; this is for lists put together from options.
 std::optional<std::string> check_nics(const std::vector<NicConfig>& nics);
+
+// What a NIC's transport "mrc" has to agree with.
+struct MrcKeys {
+  uint32_t window = 0;
+  wire::Policy policy{};
+  uint32_t entropy_values = 0, planes = 0;
+};
+// Says why a NIC can't speak this transport with those, with the remedy; nothing if it can.
+std::optional<std::string> check_mrc(std::string_view nic, Transport transport,
+                                     const MrcKeys& keys);
 
 // Says why a NIC can't have so many paths with its policy: sprayed packets come in no order, which
 // a receiver that goes back, or counts, does not take. Nothing: it can.

@@ -164,6 +164,15 @@ ValueResult set_entropy_values(NicDraft& draft, const Value& value) {
   return std::nullopt;
 }
 
+ValueResult set_planes(NicDraft& draft, const Value& value) {
+  constexpr int64_t kMost = 16;
+  const int64_t count = std::get<int64_t>(value);
+  if (count < 1 || count > kMost || !std::has_single_bit(static_cast<uint64_t>(count)))
+    return bad_value("mrc_planes", fmt::format("{}", count), "use 1, 2, 4, 8 or 16");
+  draft.nic.mrc_planes = static_cast<uint32_t>(count);
+  return std::nullopt;
+}
+
 // Sets a list of prefixes with spaces between: "10.1.0.0/16 fd00::/8".
 ValueResult set_prefixes(std::vector<Prefix>& out, const char* key, const Value& value) {
   const std::string& text = std::get<std::string>(value);
@@ -214,7 +223,7 @@ ValueResult set_like(NicDraft& draft, const Value& value) {
   return std::nullopt;
 }
 
-const std::array<Key<NicDraft>, 26> kNicKeys{{
+const std::array<Key<NicDraft>, 27> kNicKeys{{
     {"name", kString, set_name},
     {"port", kString, set_port},
     {"ip", kString, set_ip},
@@ -252,6 +261,7 @@ const std::array<Key<NicDraft>, 26> kNicKeys{{
     {"congestion_allowance_us", kInteger, set_congestion_allowance},
     {"paths", kInteger, set_paths},
     {"mrc_entropy_values", kInteger, set_entropy_values},
+    {"mrc_planes", kInteger, set_planes},
     {"ordering", kString,
      [](NicDraft& draft, const Value& value) {
        return set_choice(draft.nic.ordering, "ordering", value,
@@ -333,20 +343,6 @@ std::optional<std::string> check_udp_nic(const NicConfig& nic) {
 }
 
 // What is wrong with a NIC that speaks MRC, which says windows in units, and has one way to repeat.
-std::optional<std::string> check_mrc_nic(const NicConfig& nic) {
-  constexpr uint32_t kUnitPsns = 128;
-  if (nic.transport != Transport::kMrc) return std::nullopt;
-  if (nic.window < kUnitPsns) {
-    return fmt::format("{} has transport \"mrc\" and a window of {} (use {} or more)", nic.name,
-                       nic.window, kUnitPsns);
-  }
-  if (nic.policy != wire::Policy::kSelective) {
-    return fmt::format("{} has transport \"mrc\" and policy \"{}\" (leave policy out)", nic.name,
-                       wire::to_string(nic.policy));
-  }
-  return std::nullopt;
-}
-
 // What is wrong with a NIC's address on the port that it is for.
 std::optional<std::string> check_address(const NicConfig& nic) {
   const auto ip = ipv4_of(nic.ip);
@@ -408,6 +404,10 @@ void take_personality(NicDraft& draft, size_t index) {
   if (!draft.has_gids && like.gids) nic.gids = *like.gids;
 }
 
+MrcKeys mrc_keys(const NicConfig& nic) {
+  return {nic.window, nic.policy, nic.mrc_entropy_values, nic.mrc_planes};
+}
+
 Expected<NicConfig, std::string> finish_nic(NicDraft draft, size_t index, const Personality* like) {
   NicConfig& nic = draft.nic;
   nic.port_by_address = draft.has_ip && !draft.has_port;
@@ -419,7 +419,7 @@ Expected<NicConfig, std::string> finish_nic(NicDraft draft, size_t index, const 
                                   "add one, such as ip = \"10.0.0.1/24\""));
   }
   if (auto error = check_udp_nic(nic)) return Unexpected(*error);
-  if (auto error = check_mrc_nic(nic)) return Unexpected(*error);
+  if (auto error = check_mrc(nic.name, nic.transport, mrc_keys(nic))) return Unexpected(*error);
   if (auto error = check_paths(nic.name, nic.paths, nic.policy)) return Unexpected(*error);
   if (!nic.prefix_given && nic.port != kUdpPort && !nic.port_by_address) {
     const std::string ip = fmt::format("\"{}\"", hostnic::to_string(nic.ip));
@@ -471,6 +471,25 @@ std::optional<std::string> check_nics(const std::vector<NicConfig>& nics) {
                            shown(a.port));
       }
     }
+  }
+  return std::nullopt;
+}
+
+std::optional<std::string> check_mrc(std::string_view nic, Transport transport,
+                                     const MrcKeys& keys) {
+  constexpr uint32_t kUnitPsns = 128;
+  if (transport != Transport::kMrc) return std::nullopt;
+  if (keys.window < kUnitPsns) {
+    return fmt::format("{} has transport \"mrc\" and a window of {} (use {} or more)", nic,
+                       keys.window, kUnitPsns);
+  }
+  if (keys.policy != wire::Policy::kSelective) {
+    return fmt::format("{} has transport \"mrc\" and policy \"{}\" (leave policy out)", nic,
+                       wire::to_string(keys.policy));
+  }
+  if (keys.entropy_values % keys.planes != 0) {
+    return fmt::format("{} has {} entropy values over {} planes (use a multiple of {})", nic,
+                       keys.entropy_values, keys.planes, keys.planes);
   }
   return std::nullopt;
 }

@@ -80,6 +80,12 @@ void pass_on(CLI::App* lab, Arguments& arguments, const std::string& name,
       ->allow_extra_args(false);
 }
 
+void pass_on_flag(CLI::App* lab, Arguments& arguments, const std::string& name,
+                  const std::string& help) {
+  lab->add_flag_callback(
+      name, [&arguments, name] { arguments.lab.daemon_arguments.push_back(name); }, help);
+}
+
 void add_faults(CLI::App* subcommand, Arguments& arguments, const std::string& name) {
   subcommand
       ->add_option(name, arguments.fault.rules,
@@ -132,8 +138,12 @@ void declare_lab(CLI::App& app, Arguments& arguments) {
           "tail (default), relaxed, strict, or adversarial: the seed chooses among all outcomes "
           "that InfiniBand permits");
   pass_on(lab, arguments, "--paths",
-          "how many paths (UDP source ports) native queue pairs spray their packets over "
-          "(default 1)");
+          "how many paths (UDP source ports) queue pairs spray their packets over: native ones up "
+          "to 16 (default 1), MRC's up to 256 (default 16)");
+  pass_on_flag(lab, arguments, "--mrc", "all NICs speak MRC: transport = \"mrc\"");
+  pass_on(lab, arguments, "--planes",
+          "how many planes (networks of their own) MRC's queue pairs use evenly; without --switch "
+          "one of 10 Gb/s has them");
   pass_on(lab, arguments, "--timescale",
           "timeouts and timers of queue pairs and rdma_cm pass N times as fast (default 1)");
   add_faults(lab, arguments, "--fault");

@@ -65,7 +65,7 @@ NicShard::NicShard(NicShared& nic, Port& nic_port)
                    ? std::make_unique<SwitchPort>(nic_port, nic.settings.network_switch, now)
                    : nullptr),
       loopback(switched != nullptr ? *switched : nic_port, nic.settings, counters),
-      port(loopback, nic.pools, references, counters, nic.settings.network_switch.paths),
+      port(loopback, nic.pools, references, counters, nic.settings.network_switch.plan),
       qps(nic.settings.nic_qps, nic.settings.random_seed),
       windows(nic.mrs, nic.settings.random_seed),
       qps_of_user(nic.settings.nic_qps),

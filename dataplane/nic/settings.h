@@ -58,6 +58,7 @@ struct NicSettings {
   std::vector<TransportPrefix> transports;
   // How many entropy values, by which packets choose paths, a queue pair has by MRC.
   uint32_t mrc_entropy_values = 16;
+  uint32_t mrc_planes = 1;  // that these are spread over: a power of two
   // Over how many paths a native queue pair sprays its packets; also: answers take the path of what
   // they answer (docs/transport.md rule 37).
   uint32_t paths = 1;

@@ -63,6 +63,7 @@ Host::Host(World& world, uint32_t index, uint32_t nic_index)
   nic.window = window;
   nic.policy = s.policies[nic_index % s.policies.size()];
   nic.mrc_entropy_values = s.mrc_entropy_values;
+  nic.mrc_planes = s.mrc_planes;
   nic.paths = s.paths[nic_index % s.paths.size()];
   nic.network_switch = switch_of(s);
   nic.line_rate_mbps = line_rate_mbps(s);

@@ -64,6 +64,7 @@ struct WorldSettings {
   uint64_t adversary_seed = 1;  // of kAdversarial
   Transport transport = Transport::kHostnic;
   uint32_t mrc_entropy_values = 16;  // of a queue pair
+  uint32_t mrc_planes = 1;
   // Hosts that speak the standard's, and hosts that find out. The others are told of the former,
   // unless they find out.
   std::vector<uint32_t> roce_hosts, auto_hosts;

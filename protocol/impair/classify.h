@@ -81,10 +81,10 @@ constexpr PacketKind kind_of(wire::Opcode opcode) {
 }
 
 // Describes a packet: `peer` is the source address when receiving, the destination when
-// transmitting. `bytes` is the length of the whole frame, `paths` the number of the switch's. The
+// transmitting. `bytes` is the length of the whole frame, `plan` the switch's. The
 // attempt number is carried modulo 4, so every fourth resend passes for a first attempt.
 inline PacketInfo describe(const wire::Packet& packet, Ipv4Address peer, uint32_t bytes,
-                           uint32_t paths = 0) {
+                           const PathPlan& plan = {}) {
   PacketInfo info;
   info.peer = peer;
   info.qpn = packet.dest_qpn;
@@ -93,7 +93,9 @@ inline PacketInfo describe(const wire::Packet& packet, Ipv4Address peer, uint32_
   info.last_of_message = (mask_of(info.kind) & kDataKinds) != 0 && !packet.more;
   info.first_attempt = packet.attempt == 0;
   info.bytes = bytes;
-  info.path = static_cast<uint8_t>(path_of(packet.src_ip, packet.dst_ip, packet.src_port, paths));
+  info.path = static_cast<uint8_t>(path_of(packet.src_ip, packet.dst_ip, packet.src_port, plan));
+  info.plane = static_cast<uint8_t>(plan.plane_of(packet.src_port));
+  info.source_port = packet.src_port;
   return info;
 }
 

@@ -38,6 +38,8 @@ struct PacketInfo {
   Psn psn;
   PacketKind kind = PacketKind::kOther;
   uint8_t path = 0;              // the path of the switch that it takes, from 1; 0: there is none
+  uint8_t plane = 0;             // and the plane
+  uint16_t source_port = 0;      // of UDP: an entropy value of MRC
   bool last_of_message = false;  // the packet is of a data kind, and no packet of its message
                                  // follows
   bool first_attempt = true;     // the packet is not a retransmission

@@ -54,6 +54,8 @@ bool RuleState::matches(const PacketInfo& info) const {
   const Selectors& want = rule_.selectors;
   return (want.kinds & mask_of(info.kind)) != 0 && (!want.peer || *want.peer == info.peer) &&
          (!want.qpn || *want.qpn == info.qpn) && (!want.path || *want.path == info.path) &&
+         (!want.plane || *want.plane == info.plane) &&
+         (!want.source_port || *want.source_port == info.source_port) &&
          (!want.last_packet || info.last_of_message) && (!want.first_attempt || info.first_attempt);
 }
 

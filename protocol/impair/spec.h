@@ -14,7 +14,8 @@
 //   trigger   = PERCENT | "all"
 //             | "burst" "p" PERCENT "r" PERCENT [ "bad" PERCENT ] [ "good" PERCENT ]
 //             | ( "nth" | "every" | "first" ) N [ "per-qp" ]
-//   selectors = { "kind" KIND { "," KIND } | "peer" IPV4 | "qpn" N | "path" N | "last-packet"
+//   selectors = { "kind" KIND { "," KIND } | "peer" IPV4 | "qpn" N | "path" N | "plane" N
+//               | "source-port" N | "last-packet"
 //             | "first-attempt" | "once" | "from" TIME [ "to" TIME ] | "to" TIME }
 //   jitter    = "jitter" TIME [ "uniform" | "normal" | "exponential" ]
 //   KIND      = any | data | write | send | read-request | read-response | atomic
@@ -63,7 +64,8 @@ namespace hostnic::impair {
 
 inline constexpr size_t kMaxRules = 16;
 inline constexpr uint32_t kMaxDistance = 4096;
-inline constexpr uint32_t kMaxPaths = 64;  // of a switch
+inline constexpr uint32_t kMaxPaths = 64;   // of a switch
+inline constexpr uint32_t kMaxPlanes = 16;  // of a switch
 inline constexpr uint32_t kMaxRateQueue = 65536;
 inline constexpr uint64_t kMaxDurationNs = 24ull * 3600 * 1'000'000'000;  // a day
 inline constexpr uint64_t kMinRateBitsPerSecond = 1'000;
@@ -92,7 +94,8 @@ struct Selectors {
   KindMask kinds = kAnyKind;
   std::optional<Ipv4Address> peer;
   std::optional<Qpn> qpn;
-  std::optional<uint32_t> path;  // of the switch, from 1
+  std::optional<uint32_t> path, plane;  // of the switch, from 1
+  std::optional<uint16_t> source_port;  // of UDP
   bool last_packet = false;
   bool first_attempt = false;
   bool once = false;
@@ -100,7 +103,8 @@ struct Selectors {
   bool operator==(const Selectors&) const = default;
   // Whether any selector is about the packet; times are not.
   bool looks_at_packets() const {
-    return kinds != kAnyKind || peer || qpn || path || last_packet || first_attempt || once;
+    return kinds != kAnyKind || peer || qpn || path || plane || source_port || last_packet ||
+           first_attempt || once;
   }
 };
 

@@ -38,6 +38,8 @@ class Parser : private SpecReader {
     kPeer,
     kQpn,
     kPath,
+    kPlane,
+    kSourcePort,
     kLast,
     kFirst,
     kOnce,
@@ -54,7 +56,7 @@ class Parser : private SpecReader {
     unsigned actions;  // the actions whose rules may have it
     bool (Parser::*parse)(Rule&);
   };
-  static const std::array<Clause, 21> kClauses;
+  static const std::array<Clause, 23> kClauses;
 
   bool parse_spec_into(Spec& spec);
   bool parse_rule(Rule& rule);
@@ -75,6 +77,8 @@ class Parser : private SpecReader {
   bool clause_peer(Rule& rule);
   bool clause_qpn(Rule& rule);
   bool clause_path(Rule& rule);
+  bool clause_plane(Rule& rule);
+  bool clause_source_port(Rule& rule);
   bool clause_last_packet(Rule& rule) { return rule.selectors.last_packet = true; }
   bool clause_first_attempt(Rule& rule) { return rule.selectors.first_attempt = true; }
   bool clause_once(Rule& rule) { return rule.selectors.once = true; }
@@ -92,7 +96,7 @@ class Parser : private SpecReader {
   std::string clauses_of(Action action) const;
 };
 
-const std::array<Parser::Clause, 21> Parser::kClauses{{
+const std::array<Parser::Clause, 23> Parser::kClauses{{
     {"all", kTrigger, kTriggered, &Parser::clause_all},
     {"burst", kTrigger, kTriggered, &Parser::clause_burst},
     {"nth", kTrigger, kTriggered, &Parser::clause_nth},
@@ -109,6 +113,8 @@ const std::array<Parser::Clause, 21> Parser::kClauses{{
     {"peer", kPeer, kEveryAction, &Parser::clause_peer},
     {"qpn", kQpn, kEveryAction, &Parser::clause_qpn},
     {"path", kPath, kEveryAction, &Parser::clause_path},
+    {"plane", kPlane, kEveryAction, &Parser::clause_plane},
+    {"source-port", kSourcePort, kEveryAction, &Parser::clause_source_port},
     {"last-packet", kLast, kEveryAction, &Parser::clause_last_packet},
     {"first-attempt", kFirst, kEveryAction, &Parser::clause_first_attempt},
     {"once", kOnce, kEveryAction, &Parser::clause_once},
@@ -272,6 +278,20 @@ bool Parser::clause_path(Rule& rule) {
   uint32_t number = 0;
   if (!integer(number, 1, kMaxPaths, "the number of a path from 1 to 64")) return false;
   rule.selectors.path = number;
+  return true;
+}
+
+bool Parser::clause_plane(Rule& rule) {
+  uint32_t number = 0;
+  if (!integer(number, 1, kMaxPlanes, "the number of a plane from 1 to 16")) return false;
+  rule.selectors.plane = number;
+  return true;
+}
+
+bool Parser::clause_source_port(Rule& rule) {
+  uint32_t number = 0;
+  if (!integer(number, 1, UINT16_MAX, "a UDP port from 1 to 65535")) return false;
+  rule.selectors.source_port = static_cast<uint16_t>(number);
   return true;
 }
 

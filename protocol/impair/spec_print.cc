@@ -62,6 +62,8 @@ std::string to_string(const Selectors& selectors) {
   if (selectors.peer) text += " peer " + format_ipv4(*selectors.peer);
   if (selectors.qpn) text += " qpn " + std::to_string(raw(*selectors.qpn));
   if (selectors.path) text += " path " + std::to_string(*selectors.path);
+  if (selectors.plane) text += " plane " + std::to_string(*selectors.plane);
+  if (selectors.source_port) text += " source-port " + std::to_string(*selectors.source_port);
   if (selectors.last_packet) text += " last-packet";
   if (selectors.first_attempt) text += " first-attempt";
   if (selectors.once) text += " once";
@@ -129,8 +131,8 @@ std::string_view spec_help() {
   blackhole from 2s to 2.5s              mark 5% kind data  (ECN)
   rate 10Gbit queue 128 ecn 32  (a port of a switch)
 Which packets: N%, all, burst, nth N, every N, first N; kind any|data|write|send|read-request|
-read-response|atomic|ack|other, peer IPV4, qpn N, path N (of a switch), last-packet,
-first-attempt, once, from T to T.
+read-response|atomic|ack|other, peer IPV4, qpn N, path N or plane N (of a switch),
+source-port N, last-packet, first-attempt, once, from T to T.
 )";
 }
 

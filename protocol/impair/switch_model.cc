@@ -7,11 +7,11 @@ namespace hostnic::impair {
 
 SwitchModel::SwitchModel(const SwitchSpec& spec, Ops& ops)
     : spec_(spec), ops_(ops), port_(spec.rate_bits_per_second, spec.queue_packets) {
-  paths_.reserve(spec.paths);
-  for (uint32_t i = 0; i < spec.paths; ++i)
+  paths_.reserve(spec.plan.paths);
+  for (uint32_t i = 0; i < spec.plan.paths; ++i)
     paths_.emplace_back(spec.path_bits_per_second, spec.path_queue_packets);
   // Trimmed packets have a queue of their own, of the same length.
-  on_paths_.reserve(size_t{2} * spec.paths * spec.path_queue_packets);
+  on_paths_.reserve(size_t{2} * spec.plan.paths * spec.path_queue_packets);
   at_port_.reserve(size_t{2} * spec.queue_packets);
 }
 

@@ -82,7 +82,7 @@ class SwitchModel {
 
   const SwitchSpec& spec() const { return spec_; }
   const LinkCounters& port() const { return port_.counters; }
-  // That of the path of this number, from 1 to spec().paths.
+  // That of the path of this number, from 1 to spec().plan.paths.
   const LinkCounters& path(uint32_t number) const { return paths_[number - 1].counters; }
   void clear_counters();
 

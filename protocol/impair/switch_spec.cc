@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 
 #include "protocol/impair/random.h"
 #include "protocol/impair/spec_reader.h"
@@ -12,6 +13,7 @@ namespace hostnic::impair {
 
 namespace {
 
+constexpr const char* kPlanesExpected = "planes 1, 2, 4, 8 or 16";
 constexpr const char* kQueueExpected = "a number of packets from 1 to 4096";
 
 // Parses a switch, as Parser (spec_parse.cc) does impairments.
@@ -27,9 +29,9 @@ class SwitchParser : private SpecReader {
 
  private:
   // What may be said once; the order is that of kWords.
-  enum Clause { kQueue, kEcn, kPaths, kPathRate, kPathQueue, kTrim, kClauses };
-  static constexpr std::array<std::string_view, kClauses> kWords{"queue",     "ecn",        "paths",
-                                                                 "path-rate", "path-queue", "trim"};
+  enum Clause { kQueue, kEcn, kPaths, kPlanes, kPathRate, kPathQueue, kTrim, kClauses };
+  static constexpr std::array<std::string_view, kClauses> kWords{
+      "queue", "ecn", "paths", "planes", "path-rate", "path-queue", "trim"};
 
   bool parse_into(SwitchSpec& spec);
   bool parse_clause(SwitchSpec& spec);
@@ -59,7 +61,7 @@ bool SwitchParser::parse_clause(SwitchSpec& spec) {
   unsigned clause = 0;
   while (clause < kClauses && !peek().is(kWords[clause])) ++clause;
   if (clause == kClauses)
-    return fail_here("queue, ecn, paths, path-rate, path-queue, trim, or the end");
+    return fail_here("queue, ecn, paths, planes, path-rate, path-queue, trim, or the end");
   if (has(static_cast<Clause>(clause)))
     return fail_here(std::string(kWords[clause]) + " only once");
   seen_ |= 1u << clause;
@@ -70,7 +72,9 @@ bool SwitchParser::parse_clause(SwitchSpec& spec) {
     case kEcn:
       return integer(spec.marks_from_packets, 1, kMaxSwitchQueue, kQueueExpected);
     case kPaths:
-      return integer(spec.paths, 1, kMaxPaths, "a number of paths from 1 to 64");
+      return integer(spec.plan.paths, 1, kMaxPaths, "a number of paths from 1 to 64");
+    case kPlanes:
+      return integer(spec.plan.planes, 1, kMaxPlanes, kPlanesExpected);
     case kPathRate:
       return rate(spec.path_bits_per_second);
     case kPathQueue:
@@ -82,12 +86,19 @@ bool SwitchParser::parse_clause(SwitchSpec& spec) {
 
 // Checks what only the whole shows, and fills in what was not said.
 bool SwitchParser::check(SwitchSpec& spec) {
-  if (spec.paths == 0 && (has(kPathRate) || has(kPathQueue)))
+  PathPlan& plan = spec.plan;
+  if (has(kPlanes) && !std::has_single_bit(plan.planes)) return fail_here(kPlanesExpected);
+  if (has(kPlanes) && !has(kPaths)) plan.paths = plan.planes;
+  if (plan.paths % plan.planes != 0)
+    return fail_here("paths that planes " + std::to_string(plan.planes) + " divides");
+  if (plan.paths == 0 && (has(kPathRate) || has(kPathQueue)))
     return fail_here("paths N, which path-rate and path-queue are about");
-  if (spec.paths != 0 && !has(kPathRate)) spec.path_bits_per_second = spec.rate_bits_per_second;
-  if (spec.paths != 0 && !has(kPathQueue)) spec.path_queue_packets = spec.queue_packets;
+  if (plan.paths != 0 && !has(kPathRate))
+    spec.path_bits_per_second =
+        std::max(spec.rate_bits_per_second / plan.planes, kMinRateBitsPerSecond);
+  if (plan.paths != 0 && !has(kPathQueue)) spec.path_queue_packets = spec.queue_packets;
   const uint32_t shortest =
-      spec.paths == 0 ? spec.queue_packets : std::min(spec.queue_packets, spec.path_queue_packets);
+      plan.paths == 0 ? spec.queue_packets : std::min(spec.queue_packets, spec.path_queue_packets);
   if (spec.marks_from_packets >= shortest)
     return fail_here("ecn below the queue's " + std::to_string(shortest) + " packets");
   return true;
@@ -113,9 +124,11 @@ std::string to_string(const SwitchSpec& spec) {
   std::string text = "rate " + with_unit(spec.rate_bits_per_second, kRateUnits) + " queue " +
                      std::to_string(spec.queue_packets);
   if (spec.marks_from_packets != 0) text += " ecn " + std::to_string(spec.marks_from_packets);
-  if (spec.paths != 0) {
-    text += " paths " + std::to_string(spec.paths);
-    if (spec.path_bits_per_second != spec.rate_bits_per_second)
+  const PathPlan& plan = spec.plan;
+  if (plan.paths != 0) {
+    text += " paths " + std::to_string(plan.paths);
+    if (plan.planes != 1) text += " planes " + std::to_string(plan.planes);
+    if (spec.path_bits_per_second != spec.rate_bits_per_second || plan.planes != 1)
       text += " path-rate " + with_unit(spec.path_bits_per_second, kRateUnits);
     if (spec.path_queue_packets != spec.queue_packets)
       text += " path-queue " + std::to_string(spec.path_queue_packets);
@@ -124,8 +137,8 @@ std::string to_string(const SwitchSpec& spec) {
 }
 
 uint32_t path_of(Ipv4Address source, Ipv4Address destination, uint16_t source_port,
-                 uint32_t paths) {
-  if (paths == 0) return 0;
+                 const PathPlan& plan) {
+  if (plan.paths == 0) return 0;
   // A path is the same in both directions: an answer that leaves by the port of what it answers
   // takes it back, as where paths are planes.
   const uint32_t low = std::min(raw(source), raw(destination));
@@ -133,16 +146,25 @@ uint32_t path_of(Ipv4Address source, Ipv4Address destination, uint16_t source_po
   const uint64_t addresses = uint64_t{low} << 32 | high;
   const uint64_t hash = Random::mix(Random::mix(addresses) ^ source_port);
   // The upper 32 bits, scaled: no division.
-  return 1 + static_cast<uint32_t>((hash >> 32) * paths >> 32);
+  const uint32_t in_plane = plan.planes == 1 ? plan.paths : plan.paths_of_plane();
+  return 1 + (plan.plane_of(source_port) - 1) * in_plane +
+         static_cast<uint32_t>((hash >> 32) * in_plane >> 32);
 }
 
 std::string why_no_path(const Spec& rules, const SwitchSpec& network_switch) {
+  const auto why = [](const std::optional<uint32_t>& wanted, const char* what, uint32_t there) {
+    if (!wanted || *wanted <= there) return std::string();
+    const std::string it = what + (" " + std::to_string(*wanted)) + ": ";
+    if (there == 0)
+      return it + "there is no switch with " + what + "s (start with --switch 'rate 10Gbit " +
+             what + "s 4')";
+    return it + "the switch has " + what + "s 1 to " + std::to_string(there);
+  };
+  const PathPlan& plan = network_switch.plan;
   for (const Rule& rule : rules.rules) {
-    if (!rule.selectors.path || *rule.selectors.path <= network_switch.paths) continue;
-    const std::string path = "path " + std::to_string(*rule.selectors.path);
-    if (network_switch.paths == 0)
-      return path + ": there is no switch with paths (start with --switch 'rate 10Gbit paths 4')";
-    return path + ": the switch has paths 1 to " + std::to_string(network_switch.paths);
+    if (std::string text = why(rule.selectors.path, "path", plan.paths); !text.empty()) return text;
+    const uint32_t planes = plan.planes > 1 ? plan.planes : 0;
+    if (std::string text = why(rule.selectors.plane, "plane", planes); !text.empty()) return text;
   }
   return {};
 }

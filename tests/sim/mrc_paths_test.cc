@@ -18,11 +18,12 @@ constexpr double kGigabits = 10;
 constexpr double kGoodput = kGigabits * 0.97;
 
 // Four planes, each with a quarter of the port's rate.
-constexpr const char* kFourPlanes = "rate 10Gbit queue 128 ecn 32 paths 4 path-rate 2500Mbit";
+constexpr const char* kFourPlanes = "rate 10Gbit queue 128 ecn 32 planes 4";
 
 WorldSettings planes(uint32_t hosts = 2) {
   WorldSettings settings = Network::with(Transport::kMrc, hosts, kFourPlanes);
   settings.mrc_entropy_values = 64;
+  settings.mrc_planes = 4;
   return settings;
 }
 // Both directions of a plane.
@@ -43,7 +44,7 @@ TEST(MrcPlanes, AllAreUsedAlike) {
 
 // A plane that brings nothing, either way, costs its share and no more, and comes back.
 TEST(MrcPlanes, ABlackOneCostsItsShare) {
-  for (const char* black : {"tx blackhole path 1", "tx blackhole path 3"}) {
+  for (const char* black : {"tx blackhole plane 1", "tx blackhole plane 3"}) {
     Network network(planes());
     network.add({0, 1}, 48);
     network.rates(20 * kMillisecond);

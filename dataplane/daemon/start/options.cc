@@ -15,6 +15,7 @@
 #include "dataplane/daemon/ports/ethernet_port.h"
 #include "dataplane/daemon/ports/udp/udp_port.h"
 #include "dataplane/daemon/ports/wire_port.h"
+#include "dataplane/daemon/start/network_options.h"
 #include "protocol/hostif/control_message.h"
 #include "protocol/hostif/control_socket.h"
 #include "protocol/hostif/version.h"
@@ -32,10 +33,9 @@ struct RawOptions {
   uint32_t mtu_bytes = 0;
   std::vector<std::string> impairments;
   std::string loss;
-  std::string network_switch;
+  NetworkOptions network;
   std::string seed;
   uint32_t timescale = 1;
-  uint32_t paths = 0;
   std::string ordering;
   std::string idle;
   std::string segmentation;
@@ -75,18 +75,13 @@ void declare_options(CLI::App& app, RawOptions& raw) {
       ->expected(1)
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
       ->allow_extra_args(false);
-  app.add_option("--switch", raw.network_switch,
-                 "the switch that the NICs hang on: rate 10Gbit queue 128 ecn 64 paths 4 trim");
+  declare_network(app, raw.network);
   app.add_option("--loss", raw.loss, "drop so many of the packets that a NIC receives, e.g. 1%");
   app.add_option("--seed", raw.seed, "seed of all impairments (default 1), or `random`");
   app.add_option("--ordering", raw.ordering,
                  "tail (default), relaxed, strict, or adversarial: the seed chooses among all "
                  "outcomes that InfiniBand permits")
       ->check(CLI::IsMember({"tail", "relaxed", "strict", "adversarial"}));
-  app.add_option("--paths", raw.paths,
-                 "how many paths (UDP source ports) native queue pairs spray their packets over "
-                 "(default 1)")
-      ->check(CLI::Range(uint32_t{1}, kMostPaths));
   app.add_option("--timescale", raw.timescale,
                  "timeouts and timers of queue pairs and rdma_cm pass N times as fast (default 1)")
       ->check(CLI::Range(uint32_t{1}, kMostTimescale));
@@ -278,6 +273,7 @@ NicPlan nic_plan(const config::NicConfig& nic, size_t index, const config::Hostn
   settings.policy = nic.policy;
   settings.congestion_allowance_us = nic.congestion_allowance_us;
   settings.mrc_entropy_values = nic.mrc_entropy_values;
+  settings.mrc_planes = nic.mrc_planes;
   settings.paths = nic.paths;
   set_transports(nic, settings);
   settings.ordering = static_cast<Ordering>(nic.ordering);
@@ -330,38 +326,12 @@ void apply_ordering(const std::string& name, DaemonPlan& plan) {
   }
 }
 
-// Gives every NIC the number of paths that `--paths` says; 0: its own.
-Expected<void, std::string> apply_paths(uint32_t paths, DaemonPlan& plan) {
-  for (NicPlan& nic : plan.nics) {
-    if (paths != 0) nic.settings.paths = paths;
-    const NicSettings& s = nic.settings;
-    if (auto error = config::check_paths(s.name, s.paths, s.policy)) return Error(*error);
-  }
-  return {};
-}
-
 // Says how packets arrive at a NIC whose ordering is adversarial, and gives it a seed of its own.
 void prepare_adversary(NicPlan& nic, uint64_t seed) {
   if (nic.settings.ordering != Ordering::kAdversarial) return;
   const impair::Spec rules = impair::adversary_rules();
   nic.rx.rules.insert(nic.rx.rules.end(), rules.rules.begin(), rules.rules.end());
   nic.settings.adversary_seed = impair::adversary_seed(seed, nic.settings.index);
-}
-
-// Hangs every NIC on the switch, whose rate then is that of its port.
-Expected<void, std::string> apply_switch(const std::string& text, DaemonPlan& plan) {
-  if (!text.empty()) {
-    auto spec = impair::parse_switch(text);
-    if (!spec) return Error(fmt::format("--switch: {}", spec.error().message()));
-    plan.network_switch = *spec;
-  }
-  for (NicPlan& nic : plan.nics) {
-    nic.settings.network_switch = plan.network_switch;
-    for (const impair::Spec* rules : {&nic.rx, &nic.tx})
-      if (const std::string why = impair::why_no_path(*rules, plan.network_switch); !why.empty())
-        return Error(fmt::format("{}: {}", nic.settings.name, why));
-  }
-  return {};
 }
 
 Expected<void, std::string> apply_impairments(const RawOptions& raw, DaemonPlan& plan) {
@@ -393,6 +363,11 @@ Expected<uint32_t, std::string> check_network_port(NicPlan& nic) {
           "{} on port udp has {} paths: all its packets leave by one socket, and so from one "
           "source port (leave paths out, or use an Ethernet port)",
           nic.settings.name, nic.settings.paths));
+    if (nic.settings.mrc_planes > 1)
+      return Error(fmt::format(
+          "{} on port udp has {} planes, which UDP source ports choose: all its packets leave by "
+          "one socket (leave planes out, or use an Ethernet port or the virtual wire)",
+          nic.settings.name, nic.settings.mrc_planes));
     auto address = check_udp_port(nic.address, nic.zone);
     if (!address) return Error(address.error());
     if (!nic.prefix_given) nic.settings.prefix_length = address->prefix_length;
@@ -522,8 +497,7 @@ Expected<void, std::string> fill_plan(const RawOptions& raw, DaemonPlan& plan) {
   const std::string cpus = list ? raw.lcores : raw.lcores.empty() ? common.lcore_list : "";
   if (auto done = apply_lcores(count, cpus, plan); !done) return Error(done.error());
   if (auto done = apply_impairments(raw, plan); !done) return Error(done.error());
-  if (auto done = apply_switch(raw.network_switch, plan); !done) return Error(done.error());
-  if (auto done = apply_paths(raw.paths, plan); !done) return Error(done.error());
+  if (auto done = apply_network(raw.network, plan); !done) return Error(done.error());
   return check_ports(raw, plan);
 }
 

@@ -80,7 +80,7 @@ void ImpairedPackets::mark_for_tap(void* packet, CaptureImpairment what) {
 
 // The description always names the other end's address, because rules may ask for it.
 impair::PacketInfo ImpairedPackets::describe(const wire::Packet& p, uint32_t bytes) const {
-  return impair::describe(p, direction_ == Direction::kRx ? p.src_ip : p.dst_ip, bytes, nic_.paths);
+  return impair::describe(p, direction_ == Direction::kRx ? p.src_ip : p.dst_ip, bytes, nic_.plan);
 }
 
 impair::PacketInfo ImpairedPackets::describe(rte_mbuf* packet) const {

@@ -33,7 +33,7 @@ struct ImpairmentServices {
   PayloadReferences& references;
   Counters& counters;
   const TimeNs& now;
-  uint32_t paths = 0;  // of the switch that the NIC hangs on; 0: there are none
+  impair::PathPlan plan;  // of the switch that the NIC hangs on
 };
 
 class ImpairedPackets final : private impair::PacketOps {

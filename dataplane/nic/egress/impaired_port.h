@@ -22,10 +22,10 @@ namespace hostnic {
 class ImpairedPort final : public PortStage {
  public:
   ImpairedPort(Port& port, const MbufPools& pools, PayloadReferences& references,
-               Counters& counters, uint32_t paths = 0)
+               Counters& counters, const impair::PathPlan& plan = {})
       : PortStage(port),
-        arrivals_(port, {pools, references, counters, now_, paths}),
-        departures_(port, {pools, references, counters, now_, paths}) {}
+        arrivals_(port, {pools, references, counters, now_, plan}),
+        departures_(port, {pools, references, counters, now_, plan}) {}
 
   // Replaces the impairments of one direction. What the old impairments held back goes on at once.
   void set(impair::Direction direction, const impair::Spec& spec, uint64_t seed) {

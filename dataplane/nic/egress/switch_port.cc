@@ -45,7 +45,7 @@ SwitchPort::~SwitchPort() {
 PortCapabilities SwitchPort::capabilities() const {
   PortCapabilities can = port_.capabilities();
   can.allows_external_payload = can.delivers_to_readers = can.carries_bundles = false;
-  can.keeps_order = can.keeps_order && model_.spec().paths <= 1;
+  can.keeps_order = can.keeps_order && model_.spec().plan.paths <= 1;
   return can;
 }
 
@@ -97,13 +97,13 @@ TimeNs SwitchPort::next_deadline_ns() const {
 
 // The path of what is no IPv4 is 0: it goes to the port at once.
 uint32_t SwitchPort::path_of(const rte_mbuf* packet) const {
-  const std::byte* const frame = model_.spec().paths == 0 ? nullptr : flow_of(packet);
+  const std::byte* const frame = model_.spec().plan.paths == 0 ? nullptr : flow_of(packet);
   if (frame == nullptr) return 0;
   const std::byte* const ip = frame + wire::kEthernetBytes;
   return impair::path_of(Ipv4Address{wire::load_be32(ip + wire::ipv4_offset::kSrc)},
                          Ipv4Address{wire::load_be32(ip + wire::ipv4_offset::kDst)},
                          wire::load_be16(ip + wire::kIpv4Bytes + wire::udp_offset::kSrcPort),
-                         model_.spec().paths);
+                         model_.spec().plan);
 }
 
 bool SwitchPort::mark(void* packet) {
@@ -130,7 +130,7 @@ void SwitchPort::release(void* packet) { release_packet(static_cast<rte_mbuf*>(p
 
 SwitchCounters SwitchPort::counters() const {
   SwitchCounters counters{.port = model_.port(), .paths = {}};
-  for (uint32_t number = 1; number <= model_.spec().paths; ++number)
+  for (uint32_t number = 1; number <= model_.spec().plan.paths; ++number)
     counters.paths.push_back(model_.path(number));
   return counters;
 }

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <cassert>
 #include <cstdint>
 
@@ -30,6 +31,7 @@ constexpr const char* to_string(EvState state) {
 class EntropySet {
  public:
   static constexpr uint32_t kMost = 256;
+  static constexpr uint32_t kMostPlanes = 16;
   static constexpr uint32_t kNone = UINT32_MAX;
   // How long a value that is assumed to be bad waits for its first probe. Each time that a probe
   // brings it back in vain, or tells nothing new, the next wait is twice as long, so many times.
@@ -38,21 +40,32 @@ class EntropySet {
   // A value is trusted as at first when so many of its packets have come.
   static constexpr uint8_t kProven = 64;
 
-  // Makes `count` different values of `seed`, 1 to kMost, in RoCEv2's range of source ports.
-  void reset(uint32_t count, uint64_t seed) {
-    assert(count != 0 && count <= kMost);
+  // Makes `count` different values of `seed`, 1 to kMost, in RoCEv2's range of source ports. They
+  // are spread evenly over `planes`, a power of two: a value's plane is its remainder, and one
+  // plane follows the other.
+  void reset(uint32_t count, uint64_t seed, uint32_t planes = 1) {
+    assert(count != 0 && count <= kMost && std::has_single_bit(planes) && planes <= kMostPlanes);
     *this = EntropySet{};
     count_ = count;
     proofs_.fill(kProven);
     // Steps of an odd number pass through all of the range before one comes again; a shuffle then
     // takes the order away.
-    constexpr uint32_t kRange = 0x10000 - wire::kFlowTagBase;
+    const uint32_t range = (0x10000 - wire::kFlowTagBase) / planes;
     const uint64_t mixed = next_of(seed);
     const auto first = static_cast<uint32_t>(mixed);
     const auto step = static_cast<uint32_t>(mixed >> 32 | 1);
-    for (uint32_t i = 0; i < count; ++i)
-      values_[i] = static_cast<uint16_t>(wire::kFlowTagBase + (first + i * step) % kRange);
-    for (uint32_t i = count; i > 1; --i) std::swap(values_[i - 1], values_[next_of(seed) % i]);
+    const uint32_t first_plane = planes == 1 ? 0 : static_cast<uint32_t>(mixed >> 16);
+    for (uint32_t i = 0; i < count; ++i) {
+      const uint32_t plane = (first_plane + i) % planes;
+      const uint32_t at = (first + i / planes * step) % range;
+      values_[i] = static_cast<uint16_t>(wire::kFlowTagBase + at * planes + plane);
+    }
+    // Each changes places with one before it, or itself, of its own plane.
+    for (uint32_t i = count; i > 1; --i) {
+      const uint32_t of_plane = (i - 1) / planes + 1;
+      const uint32_t other = static_cast<uint32_t>(next_of(seed) % of_plane);
+      std::swap(values_[i - 1], values_[other * planes + (i - 1) % planes]);
+    }
   }
 
   uint32_t size() const { return count_; }

@@ -141,6 +141,7 @@ roce_peers = "  fd00::/8 10.0.0.9"
 auto_peers = "10.0.0.0/8"
 congestion_allowance_us = 40
 mrc_entropy_values = 64
+mrc_planes = 4
 policy = "go-back-n"
 ordering = "strict"
 idle = "poll"
@@ -168,6 +169,7 @@ impair_tx = "delay 1ms"
   EXPECT_EQ(nic.auto_peers, (std::vector<Prefix>{{gid_of(Ipv4Address{0x0a000000}), 96 + 8}}));
   EXPECT_EQ(nic.congestion_allowance_us, 40u);
   EXPECT_EQ(nic.mrc_entropy_values, 64u);
+  EXPECT_EQ(nic.mrc_planes, 4u);
   EXPECT_EQ(nic.paths, 1u);
   EXPECT_EQ(must_parse("[[nic]]\npaths = 8").nics[0].paths, 8u);
   EXPECT_EQ(nic.policy, wire::Policy::kGoBackN);
@@ -315,6 +317,10 @@ INSTANTIATE_TEST_SUITE_P(
         Malformed{"[[nic]]\npaths = 4\npolicy = 'go-back-n'",
                   "test.toml:1:1: hnic0 has 4 paths and policy \"go-back-n\" (leave one of them "
                   "out)"},
+        Malformed{"[[nic]]\nmrc_planes = 3",
+                  "test.toml:2:14: mrc_planes is 3 (use 1, 2, 4, 8 or 16)"},
+        Malformed{"[[nic]]\ntransport = \"mrc\"\nmrc_entropy_values = 6\nmrc_planes = 4",
+                  "test.toml:1:1: hnic0 has 6 entropy values over 4 planes (use a multiple of 4)"},
         Malformed{"[[nic]]\nmrc_entropy_values = 257",
                   "test.toml:2:22: mrc_entropy_values is 257 (use 1 to 256)"},
         Malformed{"[[nic]]\nroce_peers = '10.0.0.0/33'",

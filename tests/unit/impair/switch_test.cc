@@ -31,6 +31,10 @@ constexpr Words kGood[] = {
     {"rate 10 Gbit ecn 64 queue 128", "rate 10Gbit queue 128 ecn 64"},
     {"rate 10Gbit queue 128 ecn 64 paths 4", "rate 10Gbit queue 128 ecn 64 paths 4"},
     {"rate 10Gbit paths 64 trim path-rate 10Gbit", "rate 10Gbit queue 256 paths 64 trim"},
+    {"rate 10Gbit planes 4", "rate 10Gbit queue 256 paths 4 planes 4 path-rate 2.5Gbit"},
+    {"rate 10Gbit planes 2 paths 8 path-rate 10Gbit",
+     "rate 10Gbit queue 256 paths 8 planes 2 path-rate 10Gbit"},
+    {"rate 10Gbit planes 1 paths 8", "rate 10Gbit queue 256 paths 8"},
     {"rate 10Gbit trim path-queue 8 path-rate 2500Mbit paths 1",
      "rate 10Gbit queue 256 paths 1 path-rate 2.5Gbit path-queue 8 trim"},
 };
@@ -72,6 +76,10 @@ constexpr BadWords kBad[] = {
     {"rate 10Gbit queue 8 ecn 8", 26, "ecn below the queue's 8 packets"},
     {"rate 10Gbit queue 8 ecn 5 paths 2 path-queue 4", 47, "ecn below the queue's 4 packets"},
     {"rate 10Gbit path-rate 1Gbit", 28, "paths N"},
+    {"rate 10Gbit planes 0", 20, "planes 1, 2, 4, 8 or 16"},
+    {"rate 10Gbit planes 3", 21, "planes 1, 2, 4, 8 or 16"},
+    {"rate 10Gbit planes 32", 20, "planes 1, 2, 4, 8 or 16"},
+    {"rate 10Gbit planes 4 paths 6", 29, "paths that planes 4 divides"},
     {"rate 10Gbit; drop 1%", 12, "queue, ecn, paths"},
     {"none at all", 6, "the end after none"},
 };
@@ -97,12 +105,42 @@ TEST(SwitchWords, RulesAboutPathsWantThatPath) {
   EXPECT_FALSE(parse_spec("drop all path 65"));
 }
 
+TEST(SwitchWords, RulesAboutPlanesWantThatPlane) {
+  const auto rules = parse_spec("blackhole plane 3");
+  ASSERT_TRUE(rules);
+  EXPECT_EQ(to_string(*rules), "drop all plane 3");
+  EXPECT_EQ(why_no_path(*rules, *parse_switch("rate 10Gbit planes 4")), "");
+  EXPECT_EQ(why_no_path(*rules, *parse_switch("rate 10Gbit planes 2")),
+            "plane 3: the switch has planes 1 to 2");
+  EXPECT_EQ(why_no_path(*rules, *parse_switch("rate 10Gbit paths 4")),
+            "plane 3: there is no switch with planes (start with --switch 'rate 10Gbit planes 4')");
+  EXPECT_FALSE(parse_spec("drop all plane 0"));
+  EXPECT_FALSE(parse_spec("drop all plane 17"));
+}
+
+// The sender chooses the plane by its port, and the network the path in it.
+TEST(SwitchPaths, OfAPlaneAreChosenByItsPortsEvenly) {
+  constexpr Ipv4Address kFrom{0x0a000001}, kTo{0x0a000002};
+  constexpr PathPlan kPlan{.paths = 12, .planes = 4};
+  std::map<uint32_t, uint32_t> uses;
+  for (uint32_t port = 0xc000; port < 0x10000; ++port) {
+    const auto source_port = static_cast<uint16_t>(port);
+    const uint32_t path = path_of(kFrom, kTo, source_port, kPlan);
+    ++uses[path];
+    EXPECT_EQ(path, path_of(kTo, kFrom, source_port, kPlan));
+    EXPECT_EQ((path - 1) / 3, port % 4);
+    EXPECT_EQ(kPlan.plane_of(source_port), 1 + port % 4);
+  }
+  ASSERT_EQ(uses.size(), 12u);
+  for (const auto& [path, count] : uses) EXPECT_NEAR(count, 16384.0 / 12, 150) << path;
+}
+
 TEST(SwitchPaths, AreChosenByAddressesAndPortEvenly) {
   constexpr Ipv4Address kFrom{0x0a000001}, kTo{0x0a000002};
-  EXPECT_EQ(path_of(kFrom, kTo, 50000, 0), 0u);
+  EXPECT_EQ(path_of(kFrom, kTo, 50000, {}), 0u);
   std::map<uint32_t, uint32_t> uses;
   for (uint32_t port = 0xc000; port < 0x10000; ++port)
-    ++uses[path_of(kFrom, kTo, static_cast<uint16_t>(port), 4)];
+    ++uses[path_of(kFrom, kTo, static_cast<uint16_t>(port), {.paths = 4})];
   ASSERT_EQ(uses.size(), 4u);
   for (const auto& [path, count] : uses) {
     EXPECT_TRUE(path >= 1 && path <= 4) << path;
@@ -111,8 +149,27 @@ TEST(SwitchPaths, AreChosenByAddressesAndPortEvenly) {
   // One port of many hosts goes by all of them, too.
   std::set<uint32_t> of_hosts;
   for (uint32_t host = 0; host < 64; ++host)
-    of_hosts.insert(path_of(Ipv4Address{0x0a000001 + host}, kTo, 50000, 4));
+    of_hosts.insert(path_of(Ipv4Address{0x0a000001 + host}, kTo, 50000, {.paths = 4}));
   EXPECT_EQ(of_hosts.size(), 4u);
+}
+
+TEST(SwitchPaths, RulesAreAboutAPlaneOrAPort) {
+  const auto hits = [](const char* text, const PacketInfo& info) {
+    TestPacketOps ops;
+    ImpairmentStage stage(*parse_spec(text), 1, ops);
+    EXPECT_TRUE(stage.looks_at_packets()) << text;
+    EXPECT_EQ(to_string(*parse_spec(text)), text);
+    stage.push(ops.make(0), info, 0);
+    return stage.counters().dropped != 0;
+  };
+  PacketInfo info;
+  info.plane = 2, info.source_port = 50002;
+  EXPECT_TRUE(hits("drop all plane 2", info));
+  EXPECT_FALSE(hits("drop all plane 3", info));
+  EXPECT_TRUE(hits("drop all source-port 50002", info));
+  EXPECT_FALSE(hits("drop all source-port 50003", info));
+  EXPECT_FALSE(parse_spec("drop all source-port 0"));
+  EXPECT_FALSE(parse_spec("drop all source-port 65536"));
 }
 
 TEST(SwitchPaths, RulesAreAboutOne) {

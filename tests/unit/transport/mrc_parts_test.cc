@@ -168,6 +168,32 @@ uint32_t taken(EntropySet& set, uint32_t other_than = EntropySet::kNone) {
   return index;
 }
 
+// Each plane has as many, and one plane follows the other, whatever their order in it.
+TEST(MrcEntropy, ValuesAreSpreadOverPlanes) {
+  for (const uint32_t planes : {1u, 2u, 4u, 16u})
+    for (uint64_t seed = 1; seed <= 20; ++seed) {
+      EntropySet set;
+      set.reset(64, seed, planes);
+      std::set<uint16_t> values;
+      for (uint32_t i = 0; i < set.size(); ++i) {
+        values.insert(set.value(i));
+        EXPECT_GE(set.value(i), wire::kFlowTagBase);
+        EXPECT_EQ(set.value(i) % planes, (set.value(0) + i) % planes);
+      }
+      EXPECT_EQ(values.size(), 64u);
+    }
+  // Queue pairs begin with different ones, and have different orders.
+  std::set<uint32_t> first, steps;
+  for (uint64_t seed = 1; seed <= 50; ++seed) {
+    EntropySet set;
+    set.reset(16, seed, 4);
+    first.insert(set.value(0) % 4);
+    steps.insert(set.value(4) > set.value(0) ? 1 : 0);
+  }
+  EXPECT_EQ(first.size(), 4u);
+  EXPECT_EQ(steps.size(), 2u);
+}
+
 TEST(MrcEntropy, ValuesAreDifferentPortsInAnOrderOfTheSeeds) {
   for (const uint32_t count : {1u, 2u, 16u, 256u}) {
     for (uint64_t seed = 0; seed < 50; ++seed) {

@@ -90,7 +90,8 @@ void MrcTransport::begin_sending(QpContext& qp) const {
   connection.is_sending = true;
   connection.sends.reset(Psn(qp.sq_psn), mpr_units(settings_.window), /*is_dynamic=*/true);
   connection.paths.reset(settings_.mrc_entropy_values,
-                         settings_.random_seed ^ uint64_t{qp.qpn} << 32 ^ qp.sq_psn);
+                         settings_.random_seed ^ uint64_t{qp.qpn} << 32 ^ qp.sq_psn,
+                         settings_.mrc_planes);
   connection.congestion.reset(
       {.mtu_bytes = qp.mtu_bytes,
        .most_bytes = uint64_t{settings_.window} * qp.mtu_bytes,
