@@ -323,6 +323,16 @@ void declare_others(CLI::App& app, Arguments& arguments) {
   add_socket(metrics, arguments);
   metrics->add_flag("--prometheus", arguments.prometheus,
                     "in the older text format, for node_exporter's textfile collector");
+  CLI::App* mrc = app.add_subcommand(
+      "mrc", "what a controller of MRC sees and says: entropy values, ports, probes of paths");
+  mrc->footer(
+      "Usage: hostnic mrc [hnicK]                          ports, and states of entropy values\n"
+      "       hostnic mrc port hnicK N up|down             takes a port up or down, tells peers\n"
+      "       hostnic mrc value hnicK N good|denied        allows or denies an entropy value\n"
+      "       hostnic mrc probe hnicK ADDRESS [VALUE]      asks a host by each plane, or value");
+  add_socket(mrc, arguments);
+  mrc->add_flag("--json", arguments.json, "as JSON");
+  mrc->add_option("WORDS", arguments.words, "see below");
   CLI::App* errors = app.add_subcommand(
       "errors", "list each kind of error once: how often, when, the newest line");
   add_socket(errors, arguments);
@@ -379,6 +389,21 @@ int control(Arguments arguments, const char* line) {
   return control(arguments);
 }
 
+// The command of hostnicd that `hostnic mrc WORDS` is.
+std::string line_of_mrc(const std::vector<std::string>& words) {
+  const std::string verb = words.empty() ? "" : words[0];
+  const bool is_probe = verb == "probe";
+  std::string line = is_probe ? "mrc probe" : "show mrc";
+  size_t from = is_probe ? 1 : 0;
+  if (verb == "port" || verb == "value") {
+    // The NIC comes first there.
+    line = fmt::format("set mrc {} {}", words.size() > 1 ? words[1] : "", verb);
+    from = 2;
+  }
+  for (size_t i = from; i < words.size(); ++i) line += " " + words[i];
+  return line;
+}
+
 int dispatch(const CLI::App& app, const Arguments& arguments) {
   const std::string name = app.get_subcommands().front()->get_name();
   if (name == "devices") return print_devices(arguments.socket_path);
@@ -397,6 +422,7 @@ int dispatch(const CLI::App& app, const Arguments& arguments) {
   }
   if (name == "report") return run_report(arguments.report);
   if (name == "explain") return explain(arguments);
+  if (name == "mrc") return control(arguments, line_of_mrc(arguments.words).c_str());
   if (name == "errors") return control(arguments, "show errors");
   if (name == "metrics")
     return control(arguments, arguments.prometheus ? "show metrics prometheus" : "show metrics");

@@ -237,6 +237,8 @@ std::optional<SwitchCounters> Nic::switch_counters() const {
   return switched->counters();
 }
 
+MrcEndpoint& Nic::mrc_endpoint() { return core_->shard.transports.mrc().endpoint(); }
+
 void Nic::set_tap(PacketTap* tap) {
   NicShard& nic = core_->shard;
   if (nic.tap != nullptr) nic.tap->end(core_->shard.counters);

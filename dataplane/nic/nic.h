@@ -45,6 +45,7 @@ struct NicGauges {
 
 class ManagementQueue;
 class MessageTap;
+class MrcEndpoint;
 class PacketTap;
 struct NicCore;
 
@@ -89,6 +90,9 @@ class Nic {
 
   // What the switch that the NIC hangs on has done; nothing if there is none.
   std::optional<SwitchCounters> switch_counters() const;
+
+  // The node that it is for MRC.
+  MrcEndpoint& mrc_endpoint();
 
   // Has packets captured from now on, by what was captured by until now no more; null: none. The
   // tap must outlive the NIC or be taken away.

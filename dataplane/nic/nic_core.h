@@ -150,6 +150,8 @@ struct NicShard {
 
 // -- What a NIC says of itself, in views.cc.
 QpView view_of(const NicShard& nic, const QpContext& qp);
+// The planes of its MRC, without entropy values.
+std::vector<MrcPlaneView> planes_of(const NicShard& nic);
 // Whether a key gives what is asked of it, and if not, why.
 KeyView view_key(const NicShard& nic, const AccessScope& scope, const KeyQuestion& asked);
 // The queue pair that is connected with that one; null: none is.

@@ -19,6 +19,10 @@ NicView NicViews::nic() const {
   view.window = settings.window;
   view.transport = to_string(settings.transport);
   view.policy = wire::to_string(settings.policy);
+  if (settings.transport == Transport::kMrc) {
+    view.mrc_values = settings.mrc_entropy_values;
+    view.mrc_planes = planes_of(shard_);
+  }
   view.port = shard_.port.view();
   view.icrc = shard_.egress.adds_icrc() || shard_.port.capabilities().adds_icrc;
   if (const char* const why = shard_.egress.why_no_bundles()) view.no_bundles = why;

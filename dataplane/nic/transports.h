@@ -73,6 +73,9 @@ class Transports {
     return std::max({hostnic_.waiting(), roce_.waiting(), mrc_.waiting(), unreliable_.waiting()});
   }
 
+  MrcTransport& mrc() { return mrc_; }
+  const MrcTransport& mrc() const { return mrc_; }
+
  private:
   template <class Self, class Visit>
   [[gnu::always_inline]] static auto with(Self& self, const QpContext& qp, Visit&& visit) {

@@ -50,6 +50,18 @@ void view_paths(const QpContext& qp, QpView& view) {
   }
 }
 
+// The entropy values of a queue pair of MRC, by the planes that they lead to.
+void view_planes(const NicShard& nic, const QpContext& qp, QpView& view) {
+  if (qp.mrc == nullptr || !qp.mrc->is_sending) return;
+  view.mrc_planes = planes_of(nic);
+  const mrc::EntropySet& values = qp.mrc->paths;
+  for (uint32_t i = 0; i < values.size(); ++i) {
+    MrcPlaneView& plane = view.mrc_planes[values.value(i) & (view.mrc_planes.size() - 1)];
+    uint32_t* const counts[] = {&plane.good, &plane.skipped, &plane.bad, &plane.denied};
+    ++*counts[static_cast<size_t>(values.state(i))];
+  }
+}
+
 // What went again, and what is waited for.
 void view_repeats(const NicShard& nic, const QpContext& qp, QpView& view) {
   const auto since = [&](TimeNs at_ns) { return nic.now - std::min<TimeNs>(at_ns, nic.now); };
@@ -89,6 +101,14 @@ void fault_of_receive(const NicShard& nic, const QpContext& qp, const PostedRece
 
 }  // namespace
 
+std::vector<MrcPlaneView> planes_of(const NicShard& nic) {
+  std::vector<MrcPlaneView> planes(nic.shared.settings.mrc_planes);
+  const uint32_t down = nic.transports.mrc().endpoint().ports_down();
+  for (uint32_t i = 0; i < planes.size(); ++i)
+    planes[i].is_up = (down & mrc::PortStatus::mask_of(mrc::PortStatus::port_of(i))) == 0;
+  return planes;
+}
+
 QpView view_of(const NicShard& nic, const QpContext& qp) {
   const ClientChannel::Settings& client = qp.client->settings();
   QpView view;
@@ -124,6 +144,7 @@ QpView view_of(const NicShard& nic, const QpContext& qp) {
   view.retransmitted_packets = qp.retransmitted_packets;
   view_repeats(nic, qp, view);
   if (qp.transport == Transport::kHostnic) view_paths(qp, view);
+  view_planes(nic, qp, view);
   view.heard = qp.heard_ns != 0;
   if (view.heard) view.silent_ns = nic.now - std::min<TimeNs>(qp.heard_ns, nic.now);
   view.rtt_ns = qp.status->rtt_ns;

@@ -56,6 +56,12 @@ struct PathView {
   uint32_t lost = 0;     // packets
 };
 
+// The entropy values of MRC that lead to one plane, by state.
+struct MrcPlaneView {
+  bool is_up = true;  // the NIC's port there
+  uint32_t good = 0, skipped = 0, bad = 0, denied = 0;
+};
+
 // A NIC.
 struct NicView {
   std::string name;
@@ -63,6 +69,8 @@ struct NicView {
   uint32_t prefix_length = 0;
   uint32_t mtu_bytes = 0, window = 0;
   std::string transport, policy;
+  uint32_t mrc_values = 0;               // of each queue pair; 0: it does not speak MRC
+  std::vector<MrcPlaneView> mrc_planes;  // only is_up says anything
   PortView port;
   bool icrc = false;
   std::string no_bundles;  // why it hands packets over one by one; empty: it does not
@@ -112,15 +120,16 @@ struct QpView {
   uint32_t last_repeat_psn = 0;
   uint64_t last_repeat_ago_ns = 0;
   bool last_repeat_acknowledged = false;
-  uint64_t last_repair_ns = 0;  // from then until it was acknowledged
-  uint64_t waiting_ns = 0;      // for how long what is outstanding makes no progress
-  uint64_t srtt_ns = 0;         // smoothed round trip; 0: none was measured
-  uint64_t rto_ns = 0;          // retransmission timeout; 0: not known
-  bool heard = false;           // its peer has answered,
-  uint64_t silent_ns = 0;       // and so long ago last
-  uint32_t rtt_ns = 0;          // 0: not measured
-  uint32_t naks = 0;            // RNR, and what ended the connection
-  std::vector<PathView> paths;  // by the native transport, where it has several
+  uint64_t last_repair_ns = 0;           // from then until it was acknowledged
+  uint64_t waiting_ns = 0;               // for how long what is outstanding makes no progress
+  uint64_t srtt_ns = 0;                  // smoothed round trip; 0: none was measured
+  uint64_t rto_ns = 0;                   // retransmission timeout; 0: not known
+  bool heard = false;                    // its peer has answered,
+  uint64_t silent_ns = 0;                // and so long ago last
+  uint32_t rtt_ns = 0;                   // 0: not measured
+  uint32_t naks = 0;                     // RNR, and what ended the connection
+  std::vector<PathView> paths;           // by the native transport, where it has several
+  std::vector<MrcPlaneView> mrc_planes;  // by MRC, once it sends
   bool limits_rates = false;
   RateView request_rate, answer_rate;  // transport roce
   bool refused_its_peer = false;

@@ -75,6 +75,8 @@ constexpr PacketKind kind_of(wire::Opcode opcode) {
       return PacketKind::kAck;
     case wire::Opcode::kCnp:
     case wire::Opcode::kMrcProbe:
+    case wire::Opcode::kMrcEndpointRequest:
+    case wire::Opcode::kMrcEndpointResponse:
       return PacketKind::kOther;
   }
   return PacketKind::kOther;

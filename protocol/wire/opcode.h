@@ -62,6 +62,8 @@ enum class Opcode : uint8_t {
   kMrcWriteOnly,
   kMrcWriteOnlyImm,
   kMrcAck = 0xd1,
+  kMrcEndpointRequest = 0xd8,
+  kMrcEndpointResponse,
   kMrcSack = 0xdc,
   kMrcNack,
   kMrcProbe,

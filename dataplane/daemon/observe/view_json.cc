@@ -31,6 +31,19 @@ void write_paths(JsonWriter& json, const QpView& qp) {
 
 }  // namespace
 
+void write_planes(JsonWriter& json, std::span<const MrcPlaneView> planes) {
+  json.begin_array();
+  for (const MrcPlaneView& plane : planes)
+    json.begin_object()
+        .member("port_up", plane.is_up)
+        .member("good", plane.good)
+        .member("skipped", plane.skipped)
+        .member("bad", plane.bad)
+        .member("denied", plane.denied)
+        .end_object();
+  json.end_array();
+}
+
 void write_port(JsonWriter& json, const PortView& port) {
   static constexpr const char* kKinds[] = {"wire", "udp", "ethernet", "other"};
   json.begin_object()
@@ -94,6 +107,7 @@ void write_members(JsonWriter& json, const std::string& nic, const QpView& qp,
       .member("silent_ns", qp.silent_ns)
       .member("refused_its_peer", qp.refused_its_peer);
   if (!qp.paths.empty()) write_paths(json, qp);
+  if (!qp.mrc_planes.empty()) write_planes(json.key("mrc_planes"), qp.mrc_planes);
   if (!qp.limits_rates) return;
   write_rate(json, "request_rate", qp.request_rate);
   write_rate(json, "answer_rate", qp.answer_rate);

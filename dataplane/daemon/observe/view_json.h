@@ -2,6 +2,7 @@
 // Queue pairs and ports, as JSON: the members' names are the ones that docs/operate.md lists.
 #pragma once
 
+#include <span>
 #include <string>
 
 #include "dataplane/daemon/daemon.h"
@@ -17,6 +18,8 @@ std::string peer_address(const Daemon& daemon, const QpView& qp);
 // Any thread.
 void write_members(JsonWriter& json, const std::string& nic, const QpView& qp,
                    const std::string& peer);
+// Writes the planes of a queue pair of MRC, or of a NIC, as an array.
+void write_planes(JsonWriter& json, std::span<const MrcPlaneView> planes);
 // Writes a port, as an object.
 void write_port(JsonWriter& json, const PortView& port);
 

@@ -103,6 +103,28 @@ std::string text_of_paths(const QpView& qp) {
   return text;
 }
 
+std::string to_text(const MrcPlaneView& plane) {
+  std::string text;
+  const auto add = [&](uint32_t count, const char* state) {
+    if (count != 0) text += fmt::format(" {} {}", count, state);
+  };
+  add(plane.good, "good");
+  add(plane.skipped, "skipped");
+  add(plane.bad, "bad");
+  add(plane.denied, "denied");
+  return text;
+}
+
+// " values 60 good 4 bad"; empty: it is no queue pair of MRC, or has not begun to send.
+std::string text_of_values(const QpView& qp) {
+  MrcPlaneView all;
+  for (const MrcPlaneView& plane : qp.mrc_planes) {
+    all.good += plane.good, all.skipped += plane.skipped;
+    all.bad += plane.bad, all.denied += plane.denied;
+  }
+  return qp.mrc_planes.empty() ? "" : " values" + to_text(all);
+}
+
 std::string to_text(const std::string& nic, const QpView& qp, const std::string& peer) {
   const std::string receives =
       qp.shared_receives ? "shared" : fmt::format("{}", qp.receives_waiting);
@@ -113,11 +135,11 @@ std::string to_text(const std::string& nic, const QpView& qp, const std::string&
   return fmt::format(
       "{} qp {:#08x} {} {} client {} peer {}:{:#08x} mtu {} rx-base {} ahead {} tx-next {} acked "
       "{} recv-sn {} epoch {} outstanding {} receives {} bytes {} repeated {} naks {} rtt-us {} "
-      "heard {}{}{}{}{}{}",
+      "heard {}{}{}{}{}{}{}",
       nic, qp.qpn, type_name(qp), state_name(qp.state), qp.client_id, peer, qp.dest_qpn,
       qp.mtu_bytes, qp.expected, qp.received_ahead, qp.transmitted, qp.una, qp.recv_next_sn,
       qp.epoch, qp.outstanding(), receives, qp.request_bytes, qp.retransmitted_packets, qp.naks,
-      (qp.rtt_ns + 500) / 1000, heard, text_of_repeats(qp), text_of_paths(qp),
+      (qp.rtt_ns + 500) / 1000, heard, text_of_repeats(qp), text_of_paths(qp), text_of_values(qp),
       text_of_rate("rate", qp.request_rate), text_of_rate("answer-rate", qp.answer_rate),
       qp.refused_its_peer ? " refused its peer" : "");
 }

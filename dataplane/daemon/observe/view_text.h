@@ -15,6 +15,8 @@ const char* state_name(QpState state);
 std::string type_name(const QpView& qp);  // "RC/roce": by the standard's transport
 
 std::string to_text(const NicView& nic);
+// " 60 good 4 bad": the states that there are.
+std::string to_text(const MrcPlaneView& plane);
 // "udp on eth0 (MTU 1500, ...)", and what went wrong there, as far as anything has.
 std::string to_text(const PortView& port);
 // `peer` is the address of its peer as text.

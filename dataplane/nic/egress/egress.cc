@@ -164,6 +164,14 @@ int Egress::find_path(Ipv4Address ip, uint32_t name, bool connects, Path& path) 
   return paths_.find(ip, name, connects, path);
 }
 
+std::optional<Egress::Way> Egress::way_to(Ipv4Address ip, uint32_t name) {
+  Path path;
+  if (find_path(ip, name, false, path) != 0) return std::nullopt;
+  if (path.neighbour < 0) return Way{path.peer, paths_.mac_without_arp(ip)};
+  if (paths_.use_neighbour(path.neighbour) == 0) return std::nullopt;
+  return Way{path.peer, paths_.neighbour(path.neighbour).mac};
+}
+
 // Returns false if there was no room: whoever asks repeats it.
 bool Egress::send_arp(const ArpToSend& arp) {
   if (!has_room_for_ack(0)) return false;

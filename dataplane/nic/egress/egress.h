@@ -13,6 +13,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 
 #include "dataplane/nic/counters.h"
@@ -80,6 +81,13 @@ class Egress {
   // -- The way to an address.
   // As Paths::find(); EHOSTUNREACH if the port knows nobody there.
   int find_path(Ipv4Address ip, uint32_t name, bool connects, Path& path);
+  // How to reach an address at once.
+  struct Way {
+    int16_t peer = 0;  // Port::peer_of()
+    wire::MacAddress mac{};
+  };
+  // The way to an address that is looked for in that name; nothing while it is not known.
+  std::optional<Way> way_to(Ipv4Address ip, uint32_t name);
   Paths& paths() { return paths_; }
   const Paths& paths() const { return paths_; }
   // Says that packets may now be for any of `peers` peers.

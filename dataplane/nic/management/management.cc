@@ -80,12 +80,10 @@ void Management::send(Ipv4Address from, Ipv4Address to, const cm::Inquiry& inqui
 // The address is looked for in that name (neighbours.h).
 void Management::send_for(uint32_t name, Ipv4Address from, Ipv4Address to, uint8_t traffic_class,
                           std::span<const std::byte> bytes) {
-  Path path;
-  bool known = egress_.find_path(to, name, false, path) == 0;
-  wire::MacAddress mac = egress_.paths().mac_without_arp(to);
-  if (known && path.neighbour >= 0) {
-    known = egress_.paths().use_neighbour(path.neighbour) != 0;
-    mac = egress_.paths().neighbour(path.neighbour).mac;
+  const auto way = egress_.way_to(to, name);
+  if (!way) {
+    counters_.add(Counter::tx_unresolved);
+    return;
   }
   wire::Packet p;
   p.opcode = wire::Opcode::kUdSend;
@@ -96,17 +94,17 @@ void Management::send_for(uint32_t name, Ipv4Address from, Ipv4Address to, uint8
   p.payload_bytes = static_cast<uint16_t>(bytes.size());
   constexpr uint8_t kHopLimit = 64;
   const wire::FlowTemplate flow = wire::make_flow_template(
-      settings_.mac, mac, from, to, wire::make_flow_tag(cm::kManagementQpn, cm::kManagementQpn, 0),
-      traffic_class, kHopLimit);
-  rte_mbuf* packet = known && egress_.has_room(path.peer)
+      settings_.mac, way->mac, from, to,
+      wire::make_flow_tag(cm::kManagementQpn, cm::kManagementQpn, 0), traffic_class, kHopLimit);
+  rte_mbuf* packet = egress_.has_room(way->peer)
                          ? egress_.build_small(flow, p, {}, bytes, egress_.pools().data)
                          : nullptr;
   if (packet == nullptr) {
-    counters_.add(known ? Counter::management_dropped : Counter::tx_unresolved);
+    counters_.add(Counter::management_dropped);
     return;
   }
   counters_.add(Counter::management_sent);
-  egress_.emit(packet, path.peer);
+  egress_.emit(packet, way->peer);
 }
 
 }  // namespace hostnic

@@ -20,13 +20,20 @@ enum class EvState : uint8_t {
   kGood,
   kSkip,        // left out once, then good again
   kAssumedBad,  // only a probe's answer brings it back
-  kDenied,      // only who denied it does
+  kDenied,      // only who denied it does (Denier)
 };
 
 constexpr const char* to_string(EvState state) {
   constexpr const char* kNames[] = {"good", "skip", "assumed-bad", "denied"};
   return kNames[static_cast<size_t>(state)];
 }
+
+// Who has denied a value; it is, as long as one of them has.
+enum class Denier : uint8_t {
+  kController = 1 << 0,
+  kOwnPort = 1 << 1,    // its port here is down
+  kPeersPort = 1 << 2,  // or at the peer
+};
 
 class EntropySet {
  public:
@@ -133,7 +140,9 @@ class EntropySet {
   }
   // Whether so many of the values are bad that these are not the network's worst: what is lost then
   // is lost whatever way it goes.
-  bool is_most_bad() const { return 4 * (count(EvState::kGood) + count(EvState::kSkip)) <= count_; }
+  bool is_most_bad() const {
+    return 4 * (count(EvState::kGood) + count(EvState::kSkip)) <= count_ - count(EvState::kDenied);
+  }
   // The answer to a probe. A path that needs too long for it, `is_slow`, stays bad.
   void note_probe_answer(uint32_t index, wire::mrc::PathMark mark, bool is_slow = false) {
     EvState& state = states_[index];
@@ -142,9 +151,12 @@ class EntropySet {
     state = mark == wire::mrc::PathMark::kSkipOnce ? EvState::kSkip : EvState::kGood;
     proofs_[index] = 0;
   }
-  void deny(uint32_t index, bool denied) {
-    if (denied) states_[index] = EvState::kDenied;
-    if (!denied && states_[index] == EvState::kDenied) states_[index] = EvState::kGood;
+  void deny(uint32_t index, Denier denier, bool is_denied) {
+    const auto bit = static_cast<uint8_t>(denier);
+    uint8_t& by = denied_by_[index];
+    if (((by & bit) != 0) == is_denied) return;
+    by = static_cast<uint8_t>(by ^ bit);
+    states_[index] = by != 0 ? EvState::kDenied : EvState::kGood;
   }
   // The first value at or behind `from`, around, that is assumed to be bad and whose probe is due
   // at `now_ns`; kNone: none is.
@@ -173,6 +185,7 @@ class EntropySet {
 
   std::array<uint16_t, kMost> values_{};
   std::array<EvState, kMost> states_{};
+  std::array<uint8_t, kMost> denied_by_{};  // bits of Denier
   std::array<TimeNs, kMost> due_ns_{};      // of bad ones: when a probe is to leave
   std::array<uint8_t, kMost> doublings_{};  // of its wait for that
   std::array<uint8_t, kMost> proofs_{};     // packets that have come since it came back

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The opcodes of MRC that queue pairs take, for all that knows packets of several dialects. What is
+// The opcodes of MRC that a NIC takes, for all that knows packets of several dialects. What is
 // behind BTH only mrc/packet.h reads and writes: of the columns that say so, these are empty.
 #pragma once
 
@@ -25,6 +25,9 @@ inline constexpr OpcodeInfo kMrcOpcodes[] = {
     {Opcode::kMrcWriteOnlyImm, "MRC_WRITE_IMM",      1,  0,   0,   0,   0,  0,   0,   0,  0,   0,   1,
                                                                Service::kReliable,   0,  0,  0},
     {Opcode::kMrcAck,          "MRC_ACK",            0,  0,   0,   0,   0,  0,   0,   0,  0,   0,   0},
+    // To a node, and not to a queue pair.
+    {Opcode::kMrcEndpointRequest,  "MRC_ENDPOINT_REQUEST",  0, 0, 0,  0,  0,  0,   0,   0,  0,   0,   0},
+    {Opcode::kMrcEndpointResponse, "MRC_ENDPOINT_RESPONSE", 0, 0, 0,  0,  0,  0,   0,   0,  0,   0,   0},
     {Opcode::kMrcSack,         "MRC_SACK",           0,  0,   0,   0,   0,  0,   0,   0,  0,   0,   0},
     {Opcode::kMrcNack,         "MRC_NACK",           0,  0,   0,   0,   0,  0,   0,   0,  0,   0,   0},
     {Opcode::kMrcProbe,        "MRC_PROBE",          0,  0,   0,   0,   0,  0,   0,   0,  0,   0,   0},

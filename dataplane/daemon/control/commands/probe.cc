@@ -8,6 +8,7 @@
 #include <optional>
 
 #include "dataplane/daemon/control/commands/commands.h"
+#include "dataplane/daemon/control/commands/host_argument.h"
 #include "dataplane/daemon/control/commands/nic_argument.h"
 #include "dataplane/daemon/observe/ends.h"
 #include "dataplane/daemon/observe/inquiries.h"
@@ -126,49 +127,6 @@ std::string text_of(const NicInstance& nic, const Found& found) {
          transport_line(nic, found) + mtu_line(nic, found);
 }
 
-// The number of a host, held while it is asked about.
-class HeldNumber {
- public:
-  HeldNumber(AddressBook& book, const Gid& address, uint32_t user)
-      : book_(book), user_(user), number_(book.acquire(address, user)) {}
-  ~HeldNumber() {
-    if (number_) book_.release(*number_, user_);
-  }
-  HeldNumber(const HeldNumber&) = delete;
-  HeldNumber& operator=(const HeldNumber&) = delete;
-  const std::optional<Ipv4Address>& number() const { return number_; }
-
- private:
-  AddressBook& book_;
-  const uint32_t user_;
-  const std::optional<Ipv4Address> number_;
-};
-
-// A NIC that packets to the host may leave by, and from which of its addresses; or the one that has
-// the host's address itself.
-struct Candidate {
-  NicInstance* nic = nullptr;
-  Ipv4Address own{};
-  bool is_host = false;  // the NIC has that address
-  bool is_near = false;  // it is in the network of the NIC's first address
-};
-
-Candidate candidate_of(NicInstance& instance, Ipv4Address peer) {
-  Candidate found{.nic = &instance};
-  instance.lcore->run_on([&] {
-    const NicSettings& settings = instance.nic->settings();
-    found.is_host = settings.is_own(peer);
-    found.own = settings.own_for(peer);
-    found.is_near = same_network(settings.address_of(settings.ip), settings.address_of(peer),
-                                 settings.prefix_length + (is_stand_in(settings.ip) ? 0 : 96));
-  });
-  // Nothing leads from one family to the other.
-  if (!found.is_host &&
-      (instance.network == nullptr || is_stand_in(found.own) != is_stand_in(peer)))
-    found.nic = nullptr;
-  return found;
-}
-
 // The NIC that has the address, else that whose network the host is in, else the first one that is
 // on a network.
 Candidate way_towards(Daemon& daemon, Ipv4Address peer) {
@@ -185,10 +143,8 @@ Candidate way_towards(Daemon& daemon, Ipv4Address peer) {
 CommandResult run_probe(Daemon& daemon, const Asker& asker,
                         std::span<const std::string_view> args) {
   if (args.empty() || args.size() > 2) return usage_error(kProbe);
-  const auto gid = parse_gid(args[0]);
-  if (!gid) return {EINVAL, fmt::format("\"{}\" is no address", args[0])};
-  if (!ipv4_of(*gid) && !is_ipv6_host(*gid))
-    return {EINVAL, fmt::format("{} is the address of no host", args[0])};
+  const auto gid = host_named(args[0]);
+  if (!gid) return {EINVAL, gid.error()};
   const HeldNumber held(daemon.addresses(), *gid, asker.uid);
   if (!held.number()) return {ENOMEM, "too many hosts are known by their IPv6 addresses"};
   const Ipv4Address peer = *held.number();

@@ -12,10 +12,10 @@ namespace hostnic {
 namespace {
 
 constexpr std::array kCommands = {
-    &kShowNic,       &kShowQp,     &kShowPeers,  &kShowClient, &kShowCm,
-    &kShowCounters,  &kShowImpair, &kShowSwitch, &kShowDead,   &kShowErrors,
-    &kShowMetrics,   &kExplain,    &kProbe,      &kSetImpair,  &kTracePoints,
-    &kClearCounters, &kStart,      &kStop,       &kHelp,       &kQuit,
+    &kShowNic,       &kShowQp,     &kShowPeers, &kShowClient, &kShowCm,     &kShowCounters,
+    &kShowImpair,    &kShowSwitch, &kShowMrc,   &kShowDead,   &kShowErrors, &kShowMetrics,
+    &kExplain,       &kProbe,      &kMrcProbe,  &kSetImpair,  &kSetMrc,     &kTracePoints,
+    &kClearCounters, &kStart,      &kStop,      &kHelp,       &kQuit,
 };
 
 std::vector<std::string_view> split_words(std::string_view text) {

@@ -51,7 +51,8 @@ MrcTransport::MrcTransport(const TransportServices& nic)
       advance_list_(nic.settings.nic_qps),
       acks_(nic),
       responder_(nic, acks_, advance_list_),
-      completer_(nic, acks_) {}
+      completer_(nic, acks_),
+      endpoint_(nic) {}
 
 bool MrcTransport::receive(QpContext& qp, const wire::Packet& p, rte_mbuf* packet) {
   if (qp.mrc == nullptr) return false;
@@ -92,6 +93,7 @@ void MrcTransport::begin_sending(QpContext& qp) const {
   connection.paths.reset(settings_.mrc_entropy_values,
                          settings_.random_seed ^ uint64_t{qp.qpn} << 32 ^ qp.sq_psn,
                          settings_.mrc_planes);
+  endpoint_.begin(qp);
   connection.congestion.reset(
       {.mtu_bytes = qp.mtu_bytes,
        .most_bytes = uint64_t{settings_.window} * qp.mtu_bytes,
@@ -155,8 +157,8 @@ void MrcTransport::quiesce(QpContext& qp) {
 }
 
 uint32_t MrcTransport::begin_turn() {
-  const uint32_t probes = completer_.send_probes();
-  return probes + advance_list_.for_each([this](QpContext& qp) {
+  const uint32_t asked = completer_.send_probes() + endpoint_.send_due();
+  return asked + advance_list_.for_each([this](QpContext& qp) {
     const Psn before = qp.requests.window.expected();
     responder_.advance(qp);
     const bool advanced = qp.requests.window.expected() != before || qp.fatal;

@@ -18,6 +18,7 @@
 #include "dataplane/nic/transport/advance_list.h"
 #include "dataplane/nic/transport/mrc/acknowledge.h"
 #include "dataplane/nic/transport/mrc/completer.h"
+#include "dataplane/nic/transport/mrc/endpoint.h"
 #include "dataplane/nic/transport/mrc/responder.h"
 #include "dataplane/nic/transport/packetizer.h"
 #include "dataplane/nic/transport/transport.h"
@@ -33,6 +34,7 @@ class MrcTransport : public TransportDefaults {
   bool receive(QpContext& qp, const wire::Packet& p, rte_mbuf* packet);
   // A switch has cut off a WRITE's payload: its PSN is refused at once, and goes again.
   void receive_trimmed(QpContext& qp, const wire::Packet& p, rte_mbuf* packet);
+  bool answer_stray(const wire::Packet& p) { return endpoint_.receive(p); }
   static std::optional<Psn> expected_psn(const QpContext& qp, const wire::Packet& p) {
     if (!wire::opcode_info(p.opcode).has_payload) return {};
     return qp.requests.window.expected();
@@ -50,7 +52,9 @@ class MrcTransport : public TransportDefaults {
   // -- The NIC's turn.
   uint32_t begin_turn();
   uint32_t end_turn() { return acks_.send_all(); }
-  TimeNs next_deadline_ns() const { return completer_.next_probe_ns(); }
+  TimeNs next_deadline_ns() const {
+    return std::min(completer_.next_probe_ns(), endpoint_.next_deadline_ns());
+  }
   bool any_left() const { return !advance_list_.empty(); }
   bool any_to_send() const { return acks_.any_owed(); }
   size_t waiting() const {
@@ -60,6 +64,9 @@ class MrcTransport : public TransportDefaults {
   void connect(QpContext& qp);
   void quiesce(QpContext& qp);
   static void forget(QpContext& qp) { qp.mrc.reset(); }
+
+  MrcEndpoint& endpoint() { return endpoint_; }
+  const MrcEndpoint& endpoint() const { return endpoint_; }
 
  private:
   void begin_sending(QpContext& qp) const;
@@ -73,6 +80,7 @@ class MrcTransport : public TransportDefaults {
   MrcAcks acks_;
   MrcResponder responder_;
   MrcCompleter completer_;
+  MrcEndpoint endpoint_;
 };
 static_assert(NicTransport<MrcTransport>);
 
