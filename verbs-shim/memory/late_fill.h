@@ -151,6 +151,7 @@ class LateFill {
   void supply(uint64_t page) const;
   void wake(uint64_t start, uint64_t end) const;
   bool hand_over(uint64_t start, uint64_t end) const;
+  void hand_over_pieces(uint64_t start, uint64_t end) const;
   void let_go(uint64_t start, uint64_t end) const;
   void read_last_events();
   // Of memory that is filled the stash has given all of its pages; of what has gone home it is no

@@ -103,9 +103,18 @@ bool LateFill::hand_over(uint64_t start, uint64_t end) const {
 // From here on first touches in the range are answered by the kernel.
 void LateFill::let_go(uint64_t start, uint64_t end) const {
   if (hand_over(start, end)) return;
-  for (uint64_t at = start; at < end; at += kSliceBytes)
-    hand_over(at, at + kSliceBytes);  // not if the program has other memory there
+  for (uint64_t at = start; at < end; at += kSliceBytes) hand_over_pieces(at, at + kSliceBytes);
   wake(start, end);
+}
+
+// The kernel refuses a range in which the program has other memory that no userfaultfd can watch
+// (SysV segments): the pages beside it are handed over all the same. Who would bring them home, or
+// move them, could not stop them otherwise.
+void LateFill::hand_over_pieces(uint64_t start, uint64_t end) const {
+  if (hand_over(start, end) || end - start == kPageBytes) return;
+  const uint64_t middle = page_down(start + (end - start) / 2);
+  hand_over_pieces(start, middle);
+  hand_over_pieces(middle, end);
 }
 
 // A call that changes the mappings may have begun before: its event comes here, and is settled as

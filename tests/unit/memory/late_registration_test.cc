@@ -3,6 +3,7 @@
 // neither the program nor its system calls nor hostnicd, which is played here.
 #include <fcntl.h>
 #include <sys/resource.h>
+#include <sys/shm.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -386,6 +387,29 @@ TEST(LateRegistration, UnmappedDiscardedAndMoved) {
     EXPECT_TRUE(is_right(buffer, 1, 50 * kMiB));
     EXPECT_EQ(std::byte{3}, buffer.data()[25 * kMiB]);
     EXPECT_FALSE(registrar.fills_late(buffer.va(), kLarge));
+  });
+}
+
+// The kernel takes no range from a userfaultfd in which such a segment lies.
+TEST(LateRegistration, WhatLiesBesideASegmentComesHome) {
+  late_child(Copies::kAll, [](LateNic& nic, auto& registrar, Buffer& buffer) {
+    LateNic::Mr mr;
+    ASSERT_TRUE(nic.add(buffer.va(), kLarge, mr));
+    const size_t slice = kSliceBytes - buffer.va() % kSliceBytes;
+    const int id = shmget(IPC_PRIVATE, 64 * kPage, IPC_CREAT | 0600);
+    ASSERT_EQ(buffer.data() + slice,
+              registrar.system_calls().shmat_over(id, buffer.data() + slice, SHM_REMAP))
+        << std::strerror(errno);
+    shmctl(id, IPC_RMID, nullptr);
+    EXPECT_TRUE(comes_true([&] { return !registrar.fills_late(mr.va, mr.length); }));
+    const size_t from = slice + 64 * kPage;
+    auto* const moved = static_cast<std::byte*>(registrar.system_calls().mremap(
+        buffer.data() + from, 16 * kPage, 32 * kPage, MREMAP_MAYMOVE, nullptr));
+    ASSERT_NE(MAP_FAILED, static_cast<void*>(moved)) << std::strerror(errno);
+    for (size_t i = 0; i < 16 * kPage; i += 97) ASSERT_EQ(Buffer::pattern(1, from + i), moved[i]);
+    EXPECT_EQ(std::byte{0}, moved[16 * kPage]);
+    munmap(moved, 32 * kPage);
+    nic.remove(mr);
   });
 }
 

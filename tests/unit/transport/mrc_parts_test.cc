@@ -246,14 +246,14 @@ TEST(MrcEntropy, ABadOneComesBackByAProbeAlone) {
 
 TEST(MrcEntropy, ADeniedOneIsNobodysToBringBack) {
   EntropySet set = set_of(2);
-  set.deny(0, true);
+  set.deny(0, mrc::Denier::kController, true);
   set.note_silence(0, 0);
   set.note_probe_answer(0, PathMark::kNone);
   EXPECT_EQ(set.state(0), EvState::kDenied);
   for (int i = 0; i < 4; ++i) EXPECT_EQ(taken(set), 1u);
   set.note_silence(1, 0);
   EXPECT_EQ(taken(set), 1u) << "rather a bad one";
-  set.deny(0, false);
+  set.deny(0, mrc::Denier::kController, false);
   EXPECT_EQ(set.state(0), EvState::kGood);
 }
 

@@ -175,9 +175,9 @@ void apply(EntropySet& set, uint32_t index, Event event) {
     case Event::kSlowProbe:
       return set.note_probe_answer(index, PathMark::kNone, /*is_slow=*/true);
     case Event::kDeny:
-      return set.deny(index, true);
+      return set.deny(index, mrc::Denier::kController, true);
     case Event::kAllow:
-      return set.deny(index, false);
+      return set.deny(index, mrc::Denier::kController, false);
   }
 }
 
