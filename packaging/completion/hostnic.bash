@@ -44,7 +44,7 @@ _hostnic_value() {
       COMPREPLY=($(compgen -W "ip= port=" -- "$cur"))
       ;;
     --device) COMPREPLY=($(compgen -W "$(_hostnic_devices "${words[0]}")" -- "$cur")) ;;
-    --hosts | --vendor-err | --fault | --rule | --seeds | --require-rdma | --addresses | --view | --loss | --impair | --switch | --paths | --timescale | --lcores | --idle-us | --ready-fd) ;;
+    --hosts | --vendor-err | --fault | --rule | --seeds | --require-rdma | --addresses | --view | --loss | --impair | --switch | --paths | --planes | --timescale | --lcores | --idle-us | --ready-fd) ;;
     --gpu) COMPREPLY=($(compgen -W "1 2 1,loads 2,loads 1,nopeer" -- "$cur")) ;;
     --ordering) COMPREPLY=($(compgen -W "tail relaxed strict adversarial" -- "$cur")) ;;
     --policy) COMPREPLY=($(compgen -W "all selective go-back-n whole-message roce-hold roce" -- "$cur")) ;;
@@ -91,7 +91,7 @@ _hostnic() {
   local i subcommand="" subcommand_at=0
   for ((i = 1; i < cword; i++)); do
     case ${words[i]} in
-      lab | run | on | ctl | capture | report | explain | doctor | top | trace | fault | check | simulate | metrics | errors | devices | like | libdir)
+      lab | run | on | ctl | capture | report | explain | doctor | top | trace | fault | check | simulate | metrics | mrc | errors | devices | like | libdir)
         subcommand=${words[i]}
         subcommand_at=$i
         break
@@ -108,11 +108,11 @@ _hostnic() {
   local options="-h --help"
   case $subcommand in
     "")
-      COMPREPLY=($(compgen -W "lab run on ctl capture report explain doctor top trace fault check simulate metrics errors devices like libdir -h --help --version" -- "$cur"))
+      COMPREPLY=($(compgen -W "lab run on ctl capture report explain doctor top trace fault check simulate metrics mrc errors devices like libdir -h --help --version" -- "$cur"))
       return
       ;;
     lab)
-      options+=" --nics --mtu --loss --impair --switch --paths --seed --ordering --timescale --config --nic --idle --segmentation --lid --like"
+      options+=" --nics --mtu --loss --impair --switch --mrc --planes --paths --seed --ordering --timescale --config --nic --idle --segmentation --lid --like"
       options+=" --hosts --port --addresses --lcores --socket-mode --socket-group --commands --keep-log -q --quiet -v --verbose"
       options+=" --capture --report --trace-points --summary --fault --check --seeds --require-rdma --gpu --"
       ;;
@@ -125,6 +125,10 @@ _hostnic() {
       ;;
     explain) options+=" --socket --vendor-err" ;;
     doctor) options+=" --socket --to --" ;;
+    mrc)
+      options+=" --socket --json"
+      [[ $cur != -* ]] && COMPREPLY=($(compgen -W "port value probe up down good denied $(_hostnic_devices "${words[0]}")" -- "$cur")) && return
+      ;;
     ctl | errors) options+=" --socket --json" ;;
     top) options+=" --socket --once -c --count" ;;
     trace) options+=" -o --output --summary --" ;;
@@ -164,7 +168,7 @@ _hostnicd() {
   _init_completion -n = || return
   _hostnic_value && return
   local options="-h --help --version --config --nics --nic --socket --socket-mode --socket-group"
-  options+=" --mtu --impair --loss --switch --paths --seed --ordering --timescale --idle --segmentation --lid --like --idle-us --lcores"
+  options+=" --mtu --impair --loss --switch --mrc --planes --paths --seed --ordering --timescale --idle --segmentation --lid --like --idle-us --lcores"
   options+=" --addresses --sysfs --view --commands --ready-fd --no-prompt --"
   COMPREPLY=($(compgen -W "$options" -- "$cur"))
 } && complete -F _hostnicd hostnicd

@@ -53,7 +53,40 @@ def mrc_cases(maker, networks, all_sizes):
                        maker.lab([*nics_of(wire), *options], maker.verify_command(["--qps", "4", *WRITES], "two NICs")), 180,
                        network == "loss 1%", verify_is_ok)
     yield from refused_cases(maker)
+    yield from plane_cases(maker)
     yield from libmrc_cases(maker, networks, nics_of)
+
+
+def plane_cases(maker):
+    """Planes, and what a controller sees of them and says."""
+    planes = ["--mrc", "--planes", "4", "--paths", "64"]
+    transfer = "ib_write_bw -d hnic0 -F -D 9 >/dev/null & sleep 1; ib_write_bw -d hnic1 -F -D 9 127.0.0.1 >/dev/null & " \
+               "until hostnic mrc hnic1 | grep -q 'plane 1'; do sleep 0.1; done"
+    commands = ["mrc hnic1", "mrc port hnic1 2 down", "mrc hnic1", "mrc --json hnic1", "mrc port hnic1 2 up",
+                "mrc probe hnic0 127.77.0.2", "mrc value hnic0 49152 denied", "ctl show switch", "ctl show counters"]
+    yield Case("four planes, seen and changed by hostnic mrc",
+               maker.lab(planes, ["sh", "-c", f"{transfer}; {'; '.join('hostnic ' + each for each in commands)}; wait"]),
+               60, True, says(r"plane 1 \d+ good.*, plane 2 \d+ good.*, plane 3 \d+ good.*, plane 4 \d+ good",
+                              "port 1 up, port 2 down, port 3 up, port 4 up", r"plane 1 \d+ good.*, plane 2 16 denied",
+                              '"port_up":false,"good":0,"skipped":0,"bad":0,"denied":16',
+                              "by value 49155, plane 4: answered after", "planes 4 path-rate 2.5Gbit",
+                              "hnic0 mrc_endpoint_requests [2-9]"))
+    verify = maker.verify_command(["--qps", "4", *WRITES], "two NICs")
+    yield Case("hostnic-verify WRITEs, one of four planes black [transport=mrc]",
+               maker.lab([*planes, "--impair", "rx blackhole plane 3"], verify), 180, True, verify_is_ok)
+    refusals = [
+        ("planes without MRC", ["--planes", "4"], "--planes 4: hnic0 has transport \"hostnic\" (add --mrc)"),
+        ("values that are no multiple", ["--mrc", "--planes", "4", "--paths", "6"], "6 entropy values over 4 planes"),
+        ("a switch of one plane", ["--mrc", "--planes", "4", "--switch", "rate 1Gbit"], "add planes 4 to its words"),
+        ("native paths", ["--paths", "17"], "use 1 to 16, or add --mrc"),
+        ("a plane that is not there", ["--mrc", "--planes", "2", "--impair", "drop 1% plane 3"], "planes 1 to 2")]
+    for name, options, words in refusals:
+        yield Case(f"refused: {name}", ["sh", "-c", shlex.join(map(str, maker.lab(options, ["true"]))) + "; test $? = 2 -o $? = 1"],
+                   30, True, says(re.escape(words)))
+    wrong = ["port hnic0 5 down", "value hnic0 7 denied", "port hnic0", "probe hnic0 127.77.0.1"]
+    yield Case("hostnic mrc refuses what there is not",
+               maker.lab(planes, ["sh", "-c", f"{'; '.join('hostnic mrc ' + each for each in wrong)}; true"]), 30, True,
+               says("hnic0 has ports 1 to 4", "7 is no entropy value", "usage: set mrc", "127.77.0.1 is hnic0 itself"))
 
 
 def libmrc_cases(maker, networks, nics_of):

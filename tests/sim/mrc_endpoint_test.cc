@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Nodes of MRC that tell each other of ports, and ask by paths (docs/mrc.md, "Ports").
+// Nodes of MRC that tell each other of ports, and ask by paths (docs/mrc.md, "Planes and ports").
 #include <gtest/gtest.h>
 
 #include <string>

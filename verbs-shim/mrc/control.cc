@@ -119,8 +119,8 @@ MRC_CALL int mrc_ctl_modify_port(mrc_context* context, uint8_t port_num, mrc_ctl
     return minus_one(refused(kCall, EINVAL, "port_admin_state is %u: there are 0 and 1",
                              number_in(attr->port_admin_state)));
   return minus_one(refused(kCall, EIO,
-                           "a NIC of hostnic has one port, which a controller can't switch off: "
-                           "`hostnic ctl stop` does, for all of its hostnicd"));
+                           "libmrc shows one port, which it can't switch off: `hostnic mrc port` "
+                           "does for each plane of a NIC"));
 }
 
 // ---- formats of entropy values
@@ -199,7 +199,7 @@ MRC_CALL mrc_cq* mrc_ctl_create_ev_event_cq(mrc_context* context, int, void*, mr
   if (!is_object(Kind::kContext, context)) return no_pointer(no_object(kCall, Kind::kContext));
   return no_pointer(refused(kCall, EOPNOTSUPP,
                             "hostnic raises no EV events (MRC_CTL_OPT_CAP_EV_EVENT is not set): "
-                            "`hostnic ctl show qp` has the states of entropy values"));
+                            "`hostnic mrc` has the states of entropy values"));
 }
 
 MRC_CALL int mrc_ctl_poll_ev_event(mrc_cq*, int, mrc_ctl_ev_event*) {
@@ -214,5 +214,5 @@ MRC_CALL int mrc_ctl_ep_batch_send_wait(mrc_context* context, uint8_t, mrc_ctl_e
   if (num_rsp != nullptr) *num_rsp = 0;
   return minus_one(refused(kCall, ENOTSUP,
                            "hostnic sends no endpoint requests (MRC_CTL_OPT_CAP_EP_OP_EV_PROBE is "
-                           "not set): it probes by the queue pair"));
+                           "not set): `hostnic mrc probe` asks by each plane"));
 }

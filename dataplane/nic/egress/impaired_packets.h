@@ -23,6 +23,7 @@
 #include "dataplane/nic/packet/pools.h"
 #include "protocol/impair/bundle_passage.h"
 #include "protocol/impair/stage.h"
+#include "protocol/impair/switch_spec.h"
 #include "protocol/types.h"
 
 namespace hostnic {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The requests to other nodes that have not been answered (docs/mrc.md, "Ports"): an update of
+// The requests to other nodes that have not been answered (docs/mrc.md, "Planes and ports"): an update of
 // ports goes again until it is, a probe of a path goes once. Pure: times come in. One thread.
 #pragma once
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // What a node of MRC knows of ports, one for each plane: which of its own are down, and which its
-// peers have said are down (docs/mrc.md, "Ports"). Bit N of a mask is port N, from 1, as in
+// peers have said are down (docs/mrc.md, "Planes and ports"). Bit N of a mask is port N, from 1, as in
 // phy_port_mask of OCP's API. Pure; one thread.
 #pragma once
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What a node of MRC keeps of ports and requests (docs/mrc.md, "Ports").
+// What a node of MRC keeps of ports and requests (docs/mrc.md, "Planes and ports").
 #include <gtest/gtest.h>
 
 #include <vector>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The node that a NIC is for MRC, beside its queue pairs (docs/mrc.md, "Ports"): which of its ports
+// The node that a NIC is for MRC, beside its queue pairs (docs/mrc.md, "Planes and ports"): which of its ports
 // are up, what peers say of theirs, which entropy values a controller has denied, and requests of
 // the one to the other, by QPN 2.
 //
