@@ -65,12 +65,15 @@ _hostnic_command() {
   device=$(_hostnic_devices "${words[0]}")
   local choices=""
   case "${given[*]}" in
-    "") choices="show explain probe set trace clear start stop help quit" ;;
-    show) choices="nic qp peers client cm counters impair switch dead errors metrics" ;;
-    "show nic" | "show qp" | "show peers" | "show impair" | "show switch" | "clear counters") choices=$device ;;
+    "") choices="show explain probe mrc set trace clear start stop help quit" ;;
+    show) choices="nic qp peers client cm counters impair switch mrc dead errors metrics" ;;
+    "show nic" | "show qp" | "show peers" | "show impair" | "show switch" | "show mrc" | "clear counters") choices=$device ;;
     "show counters"*) choices="$device all help" ;;
     "show metrics") choices="prometheus" ;;
-    set) choices="impair" ;;
+    mrc) choices="probe" ;;
+    "mrc probe" | "set mrc") choices=$device ;;
+    "set mrc "*) choices="port value up down good denied" ;;
+    set) choices="impair mrc" ;;
     "set impair") choices="$device all" ;;
     "set impair "*)
       case ${#given[@]} in

@@ -374,7 +374,7 @@ TEST(PacketErrors, EveryOtherOpcodeIsUnknown) {
               ParseError::kUnknownOpcode);
     EXPECT_STREQ(to_string(Opcode{static_cast<uint8_t>(opcode)}), "unknown opcode");
   }
-  EXPECT_EQ(known, 58u);
+  EXPECT_EQ(known, 60u);
 }
 
 ParseError parse_of(const Packet& p, bool has_icrc = false) {

@@ -50,7 +50,9 @@ inline Packet packet(Opcode opcode, uint16_t payload_bytes) {
   p.attempt = native ? 2 : 0;
   p.policy = native ? Policy::kGoBackN : Policy::kSelective;
   p.becn = true;
-  p.dest_qpn = Qpn{0x010203};
+  const bool is_to_node =
+      opcode == Opcode::kMrcEndpointRequest || opcode == Opcode::kMrcEndpointResponse;
+  p.dest_qpn = is_to_node ? Qpn{2} : Qpn{0x010203};
   p.psn = Psn{0xfffffe};
   if (info.has_neth || info.has_deth) p.src_qpn = Qpn{0x040506};
   if (info.has_deth) p.qkey = 0x8a8b8c8d;
