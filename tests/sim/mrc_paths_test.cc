@@ -135,6 +135,38 @@ TEST(MrcPaths, OnePercentOfLossOnAllCostsAFifthAtMost) {
   EXPECT_EQ(timeouts(wire.network), 0u);
 }
 
+// The same wire and losses, and other ways to recover: what docs/recovery.md has beside each other.
+TEST(MrcPaths, OnePercentOfLossBesideOtherTransports) {
+  struct Way {
+    const char* name;
+    Transport transport;
+    wire::Policy policy;
+  };
+  std::vector<double> kept;
+  for (const Way& way : {Way{"mrc", Transport::kMrc, wire::Policy::kSelective},
+                         Way{"native", Transport::kHostnic, wire::Policy::kSelective},
+                         Way{"roce", Transport::kRoce, wire::Policy::kSelective},
+                         Way{"roce, go-back-n", Transport::kRoce, wire::Policy::kGoBackN}}) {
+    WorldSettings settings = Wire::settings(1024);
+    settings.transport = way.transport;
+    settings.policies = {way.policy};
+    Network network(settings);
+    network.add({0, 1});
+    network.rates(5 * kMillisecond);
+    const double clean = network.rates(20 * kMillisecond)[0];
+    network.world().impair(0, "tx drop 1%", 7);
+    network.world().impair(1, "tx drop 1%", 8);
+    network.rates(5 * kMillisecond);
+    const double lossy = network.rates(50 * kMillisecond)[0];
+    tell(fmt::format("{}: clean {:.2f}, 1 % lost {:.2f} Gb/s, {:.3f}", way.name, clean, lossy,
+                     lossy / clean));
+    kept.push_back(lossy / clean);
+  }
+  EXPECT_GT(kept[0], 0.8);
+  EXPECT_GT(kept[0], kept[2]);
+  EXPECT_GT(kept[0], 2 * kept[3]);
+}
+
 // ---- incasts
 
 // The share of the ideal time that it takes `senders` NICs to bring 4 MiB each to one.

@@ -173,6 +173,7 @@ TEST(Paths, BesideFlowsOfOnePath) {
   };
   constexpr Row kRows[] = {
       {"native, 16 paths", Transport::kHostnic, kPorts, wire::Policy::kSelective},
+      {"mrc, 16 values", Transport::kMrc, kPorts, wire::Policy::kSelective},
       {"native, 1 path", Transport::kHostnic, 1, wire::Policy::kSelective},
       {"roce, holding", Transport::kRoce, 1, wire::Policy::kSelective},
       {"roce, go-back-n", Transport::kRoce, 1, wire::Policy::kGoBackN},
@@ -181,7 +182,10 @@ TEST(Paths, BesideFlowsOfOnePath) {
     std::string text;
     for (const char* const rule : {"blackhole", "drop 5%"}) {
       WorldSettings settings = Network::with(row.transport, 2, kFourPaths);
-      settings.paths = {row.ports};
+      if (row.transport == Transport::kMrc)
+        settings.mrc_entropy_values = row.ports;
+      else
+        settings.paths = {row.ports};
       settings.policies = {row.policy};
       Network network(settings);
       network.add({0, 1}, kDepth);
