@@ -67,7 +67,7 @@ namespace hostnic {
   X(mrc_probes_sent, "MRC's probes sent, of paths that are assumed to be bad")           \
   X(mrc_endpoint_requests, "MRC's requests to the node that have come: ports, probes")   \
   X(mrc_endpoint_answers, "answers to such requests")                                    \
-  X(mrc_endpoint_dropped, "MRC's updates of ports that there was no room for")           \
+  X(mrc_endpoint_dropped, "such requests beyond the rate, or without room")              \
   X(mrc_paths_lost, "times that MRC assumed a path to be bad")                           \
   X(mrc_paths_regained, "times that a probe of MRC found a path good again")             \
   X(peer_questions_sent, "questions to hosts about what they speak")                     \

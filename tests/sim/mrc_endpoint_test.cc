@@ -119,6 +119,22 @@ TEST(MrcPortStatus, AStrangersUpdateIsNotBelieved) {
   EXPECT_EQ(network.sum(Counter::mrc_endpoint_answers), 0u);
 }
 
+// Each costs a look at all queue pairs.
+TEST(MrcPortStatus, UpdatesHaveARate) {
+  Planes network;
+  network.add({0, 1}, 16);
+  network.rates(5 * kMillisecond);
+  for (uint32_t turn = 0; turn < 1'000; ++turn) {
+    ASSERT_EQ(network.endpoint(1).set_port(1 + turn % 2, (turn & 2) != 0), 0);
+    network.rates(20 * kMicrosecond);
+  }
+  const uint64_t requests = network.sum(Counter::mrc_endpoint_requests);
+  EXPECT_GT(requests, 900u);
+  const uint64_t taken = requests - network.sum(Counter::mrc_endpoint_dropped);
+  EXPECT_GE(taken, MrcEndpoint::kAtOnce);
+  EXPECT_LT(taken, MrcEndpoint::kAtOnce + 10);
+}
+
 TEST(MrcPortStatus, OnePortStaysUp) {
   Planes network;
   EXPECT_EQ(network.endpoint(0).set_port(0, false), EINVAL);

@@ -65,15 +65,17 @@ bool MrcEndpoint::receive(const wire::Packet& p) {
 
 bool MrcEndpoint::take_request(const wire::Packet& p, const wm::Packet& headers) {
   counters_.add(Counter::mrc_endpoint_requests);
-  if (headers.erth.operation == wm::EndpointOperation::kPortStatus) {
-    if (!take_port_status(p, headers.erth)) return false;
-  } else if (!may_answer()) {
+  const wm::EndpointOperation operation = headers.erth.operation;
+  if (!may_take(operation)) {
+    counters_.add(Counter::mrc_endpoint_dropped);
     return true;
   }
+  if (operation == wm::EndpointOperation::kPortStatus && !take_port_status(p, headers.erth))
+    return false;
   wm::Packet answer;
   answer.opcode = wm::Opcode::kEndpointResponse;
   answer.psn = headers.psn;
-  answer.eeth = {headers.erth.operation, headers.erth.timestamp.value};
+  answer.eeth = {operation, headers.erth.timestamp.value};
   send(answer, p.dst_ip, p.src_ip, p.src_port);
   return true;
 }
@@ -93,11 +95,13 @@ bool MrcEndpoint::take_port_status(const wire::Packet& p, const wm::Erth& reques
   return is_peer;
 }
 
-bool MrcEndpoint::may_answer() {
-  constexpr uint64_t kEachNs = 1'000'000'000 / kAnswersPerSecond;
-  constexpr uint64_t kBurstNs = 64 * kEachNs;
-  if (answers_until_ns_ > now_ + kBurstNs) return false;
-  answers_until_ns_ = std::max(answers_until_ns_, now_) + kEachNs;
+bool MrcEndpoint::may_take(wm::EndpointOperation operation) {
+  const bool is_probe = operation == wm::EndpointOperation::kPathProbe;
+  TimeNs& until_ns = is_probe ? probes_until_ns_ : updates_until_ns_;
+  const uint64_t each_ns = is_probe ? 1'000'000'000 / kProbesPerSecond  //
+                                    : 1'000'000'000 / kUpdatesPerSecond;
+  if (until_ns > now_ + kAtOnce * each_ns) return false;
+  until_ns = std::max(until_ns, now_) + each_ns;
   return true;
 }
 

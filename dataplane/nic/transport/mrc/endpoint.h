@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The node that a NIC is for MRC, beside its queue pairs (docs/mrc.md, "Planes and ports"): which of its ports
-// are up, what peers say of theirs, which entropy values a controller has denied, and requests of
-// the one to the other, by QPN 2.
+// The node that a NIC is for MRC, beside its queue pairs (docs/mrc.md, "Planes and ports"): which
+// of its ports are up, what peers say of theirs, which entropy values a controller has denied, and
+// requests of the one to the other, by QPN 2.
 //
 // The NIC's lcore.
 #pragma once
@@ -25,8 +25,10 @@ namespace hostnic {
 
 class MrcEndpoint {
  public:
-  // Probes of paths that are answered in a second; the others are as good as lost.
-  static constexpr uint64_t kAnswersPerSecond = 10'000;
+  // Requests that are taken in a second, after some at once; others are as good as lost. An update
+  // of ports costs a look at all queue pairs.
+  static constexpr uint64_t kProbesPerSecond = 10'000, kUpdatesPerSecond = 100;
+  static constexpr uint64_t kAtOnce = 64;
 
   explicit MrcEndpoint(const TransportServices& nic);
 
@@ -54,7 +56,7 @@ class MrcEndpoint {
  private:
   bool take_request(const wire::Packet& p, const wire::mrc::Packet& headers);
   bool take_port_status(const wire::Packet& p, const wire::mrc::Erth& request);
-  bool may_answer();
+  bool may_take(wire::mrc::EndpointOperation operation);
   void tell_peers();
   uint16_t port_that_is_up() const;
   bool send(const mrc::EndpointRequest& request, uint16_t id);
@@ -71,7 +73,7 @@ class MrcEndpoint {
   mrc::PortStatus ports_;
   mrc::EndpointRequests requests_;
   std::bitset<0x10000 - wire::kFlowTagBase> denied_;
-  TimeNs answers_until_ns_ = 0;
+  TimeNs probes_until_ns_ = 0, updates_until_ns_ = 0;
 };
 
 }  // namespace hostnic
