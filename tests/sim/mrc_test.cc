@@ -10,6 +10,7 @@
 
 #include "dataplane/nic/packet/packet.h"
 #include "protocol/wire/mrc/packet.h"
+#include "tests/sim/mrc_packets.h"
 #include "tests/sim/pair.h"
 
 namespace hostnic::sim {
@@ -20,19 +21,13 @@ namespace wm = wire::mrc;
 
 constexpr uint32_t kMtu = 4096;
 
-WorldSettings mrc() {
-  WorldSettings settings;
-  settings.transport = Transport::kMrc;
-  return settings;
-}
+WorldSettings mrc() { return mrc_world(); }
 QpSettings from_psn(uint32_t psn) {
   QpSettings qp;
   qp.psn = psn;
   return qp;
 }
-bool is_write(Opcode opcode) {
-  return opcode >= Opcode::kMrcWriteFirst && opcode <= Opcode::kMrcWriteOnlyImm;
-}
+bool is_write(Opcode opcode) { return is_mrc_write(opcode); }
 bool untouched(const Pair& pair, size_t bytes) {
   return equal(pair.remote, 0, Memory(bytes), 0, bytes);
 }
@@ -41,50 +36,8 @@ bool raised(const Endpoint& end, driver::AsyncEvent event) {
 }
 
 // What a packet on the wire is.
-struct Seen {
-  wire::Packet p;
-  wm::Packet headers;
-};
-void watch(Pair& pair, std::function<void(const Seen&)> look) {
-  pair.world.wire().set_tap([look = std::move(look)](uint32_t, uint32_t, rte_mbuf* packet) {
-    Seen seen;
-    if (parse_packet(packet, seen.p) != wire::ParseError::kNone) return;
-    if (wire::dialect_of(seen.p.opcode) != wire::Dialect::kMrc) return;
-    seen.headers = wm::headers_at(seen.p.unread_headers);
-    look(seen);
-  });
-}
-
-// A packet to one end that is not from the other's NIC, though it may say so.
-void forge(Pair& pair, wm::Packet headers, uint32_t source_host = 0, bool to_near = false) {
-  rte_mbuf* packet = rte_pktmbuf_alloc(pair.world.pools().data);
-  ASSERT_NE(packet, nullptr);
-  const uint32_t host = to_near ? 0 : 1;
-  headers.dest_qpn = Qpn{(to_near ? pair.near : pair.far)->qpn()};
-  wire::Packet p;
-  p.opcode = static_cast<Opcode>(headers.opcode);
-  p.payload_bytes = headers.payload_bytes;
-  p.mrc = &headers;
-  const auto flow =
-      wire::make_flow_template({}, {}, pair.world.host(source_host).nic().settings().ip,
-                               pair.world.host(host).nic().settings().ip, 0xc123, 0);
-  auto* frame = rte_pktmbuf_mtod(packet, std::byte*);
-  const size_t bytes = wire::build(flow, p, false, {}, {frame, wire::kMaxHeaderBytes});
-  std::memset(frame + bytes, 0xbd, headers.payload_bytes);
-  packet->data_len = static_cast<uint16_t>(bytes + headers.payload_bytes);
-  packet->pkt_len = packet->data_len;
-  pair.world.wire().inject(host, packet);
-  pair.world.run_until([] { return false; }, 20 * kMicrosecond, /*idle_is_a_bug=*/false);
-}
-
-wm::Packet forged_write(const Pair& pair, uint32_t psn, uint32_t key) {
-  wm::Packet write;
-  write.opcode = wm::Opcode::kWriteOnly;
-  write.psn = Psn(psn);
-  write.reth = {pair.remote.address(0), key, 64};
-  write.payload_bytes = 64;
-  return write;
-}
+using Seen = SeenMrc;
+void watch(Pair& pair, std::function<void(const Seen&)> look) { watch_mrc(pair, std::move(look)); }
 
 // ---- WRITEs
 
@@ -377,11 +330,12 @@ TEST(Mrc, NothingIsPlacedWithoutAKeyOrFromElsewhere) {
     WorldSettings settings = mrc();
     settings.hosts = 3;
     Pair pair(from_psn(1000), settings);
-    forge(pair, forged_write(pair, 1000 + c.psn_ahead, pair.rkey ^ c.key_change), c.source_host);
+    forge_mrc(pair, forged_mrc_write(pair, 1000 + c.psn_ahead, pair.rkey ^ c.key_change),
+              {.source_host = c.source_host});
     EXPECT_TRUE(untouched(pair, 64)) << c.psn_ahead << " " << c.key_change << " " << c.source_host;
   }
   Pair pair(from_psn(1000), mrc());
-  forge(pair, forged_write(pair, 1000, pair.rkey));
+  forge_mrc(pair, forged_mrc_write(pair, 1000, pair.rkey));
   EXPECT_FALSE(untouched(pair, 64)) << "what the others lack is the key, or the address";
 }
 
@@ -395,22 +349,22 @@ TEST(Mrc, ForgedAnswersOfWhatNeverLeftChangeNothing) {
     ack.opcode = wm::Opcode::kAck;
     ack.psn = Psn(psn);
     ack.aeth = {wire::AckKind::kAck, wm::kNoCreditLimit, 0};
-    forge(pair, ack, 1, /*to_near=*/true);
+    forge_mrc(pair, ack, {.source_host = 1, .to_near = true});
     wm::Packet sack;
     sack.opcode = wm::Opcode::kSack;
     sack.seth.cumulative_psn = sack.psn = Psn(psn);
     sack.seth.bitmap = ~uint64_t{0};
     sack.seth.sack_offset = 1;
-    forge(pair, sack, 1, /*to_near=*/true);
+    forge_mrc(pair, sack, {.source_host = 1, .to_near = true});
     wm::Packet nack;
     nack.opcode = wm::Opcode::kNack;
     nack.neth.psn = nack.psn = Psn(psn);
     nack.neth.reason = wm::NackReason::kUnexpectedEvent;
-    forge(pair, nack, 1, /*to_near=*/true);
+    forge_mrc(pair, nack, {.source_host = 1, .to_near = true});
   }
   wm::Packet probe;
   probe.opcode = wm::Opcode::kProbe;
-  for (int i = 0; i < 20; ++i) forge(pair, probe);
+  for (int i = 0; i < 20; ++i) forge_mrc(pair, probe);
   // The next WRITE is lost for a while: no answer has been taken for one of its packets.
   pair.world.impair(1, "rx drop all kind write");
   pair.post(SendOp::kWrite, 2, pair.at(0, 3 * kMtu), 8 * kMtu);
