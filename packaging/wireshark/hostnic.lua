@@ -1,8 +1,8 @@
 -- SPDX-License-Identifier: BSD-3-Clause
 -- Wireshark's dissector for hostnic's native transport (docs/wire.md): opcodes 0xc0 to 0xc5 and 0xe6 to 0xe9
--- of RoCEv2, and what WRITE Only carries in BTH beside the standard. All other packets go on to Wireshark's own
--- dissector. Expert infos tell of retransmissions, gaps, duplicates and NAKs; what the NIC decided is in the packets'
--- comments (hostnic capture).
+-- of RoCEv2, and what WRITE Only carries in BTH beside the standard; and for MRC (docs/mrc.md), whose opcodes from 0xc6
+-- to 0xde are no others'. All other packets go on to Wireshark's own dissector. Expert infos tell of retransmissions,
+-- gaps, duplicates, NAKs and NACKs; what the NIC decided is in the packets' comments (hostnic capture).
 --
 -- Installed where Wireshark looks for plugins; from elsewhere: tshark -X lua_script:hostnic.lua -r FILE
 
@@ -213,6 +213,20 @@ local function add_bth(tvb, tree)
   tree:add(f.more, tvb(8, 1))
 end
 
+-- Whether the packet never came to be on the wire.
+local function is_dropped()
+  local comment = comment_of()
+  return comment and comment.value:find("dropped by", 1, true) ~= nil
+end
+
+-- Where the PSN lies in its flow, which `kind` distinguishes from others of the same addresses.
+local function place_of(tvb, pinfo, kind)
+  local interface = interface_of()
+  local key = table.concat({interface and tostring(interface.value) or "", tostring(pinfo.src), tostring(pinfo.dst),
+                            tvb(5, 3):uint(), kind}, " ")
+  return place(pinfo, key, tvb(9, 3):uint())
+end
+
 -- What BTH and the PSN say about recovery; returns words for the info column.
 local function add_recovery(tvb, pinfo, tree, opcode)
   local words = ""
@@ -225,12 +239,8 @@ local function add_recovery(tvb, pinfo, tree, opcode)
     words = " [retransmission]"
   end
   if opcode == ACK then return words end
-  local comment = comment_of()
-  if comment and comment.value:find("dropped by", 1, true) then return words .. " [dropped]" end
-  local interface = interface_of()
-  local key = table.concat({interface and tostring(interface.value) or "", tostring(pinfo.src), tostring(pinfo.dst),
-                            tvb(5, 3):uint(), tostring(RESPONSES[opcode] or false)}, " ")
-  local result = place(pinfo, key, tvb(9, 3):uint())
+  if is_dropped() then return words .. " [dropped]" end
+  local result = place_of(tvb, pinfo, tostring(RESPONSES[opcode] or false))
   if result.gap then
     psn_item:add_proto_expert_info(e.gap, result.gap .. " PSNs are missing before this one")
     return words .. " [gap]"
@@ -241,6 +251,19 @@ local function add_recovery(tvb, pinfo, tree, opcode)
     return words .. " [duplicate]"
   end
   return words
+end
+
+-- Adds what is behind the headers, which end at `at`: payload, pad, ICRC. Of a packet that was cut off the rest may
+-- lack its end.
+local function add_rest(tvb, tree, at, payload, fields, experts)
+  local pad = bit.band(bit.rshift(tvb(1, 1):uint(), 4), 3)
+  local payload_end = tvb:reported_len() - ICRC_BYTES - pad
+  if payload_end < at then return tree:add_proto_expert_info(experts.short) end
+  local here = math.min(payload_end, tvb:len())
+  if here > at then tree:add(payload, tvb(at, here - at)) end
+  if tvb:len() < tvb:reported_len() then return end
+  if pad > 0 then tree:add(fields.padding, tvb(payload_end, pad)) end
+  tree:add_le(fields.icrc, tvb(payload_end + pad, ICRC_BYTES))
 end
 
 local function dissect_native(tvb, pinfo, root, opcode)
@@ -262,15 +285,262 @@ local function dissect_native(tvb, pinfo, root, opcode)
     at = at + bytes
   end
   pinfo.cols.info = info .. words
-  -- Of a packet that was cut off the rest may lack its end.
-  local pad = bit.band(bit.rshift(tvb(1, 1):uint(), 4), 3)
-  local payload_end = tvb:reported_len() - ICRC_BYTES - pad
-  if payload_end < at then return tree:add_proto_expert_info(e.short) end
-  local here = math.min(payload_end, tvb:len())
-  if here > at then tree:add(opcode == ACK and f.bitmap or f.payload, tvb(at, here - at)) end
-  if tvb:len() < tvb:reported_len() then return end
-  if pad > 0 then tree:add(f.padding, tvb(payload_end, pad)) end
-  tree:add_le(f.icrc, tvb(payload_end + pad, ICRC_BYTES))
+  add_rest(tvb, tree, at, opcode == ACK and f.bitmap or f.payload, f, e)
+end
+
+-- ---- MRC, by the names and layouts of docs/mrc.md
+
+local mrc = Proto("mrc", "Multipath Reliable Connection")
+
+local MRC_OPCODES = {
+  [0xc6] = "MRC_WRITE_FIRST", [0xc7] = "MRC_WRITE_MIDDLE", [0xc8] = "MRC_WRITE_LAST", [0xc9] = "MRC_WRITE_LAST_IMM",
+  [0xca] = "MRC_WRITE", [0xcb] = "MRC_WRITE_IMM", [0xd1] = "MRC_ACK", [0xd8] = "MRC_ENDPOINT_REQUEST",
+  [0xd9] = "MRC_ENDPOINT_RESPONSE", [0xdc] = "MRC_SACK", [0xdd] = "MRC_NACK", [0xde] = "MRC_PROBE"}
+-- The headers behind BTH of those that are no WRITEs.
+local MRC_LAYOUT = {
+  [0xd1] = {"aeth"}, [0xd8] = {"erth"}, [0xd9] = {"eeth"}, [0xdc] = {"seth", "cc_state"}, [0xdd] = {"neth"},
+  [0xde] = {"peth"}}
+local MRC_LAST_WRITE = 0xcb
+local MRC_HAS_IMM = {[0xc9] = true, [0xcb] = true}
+local MARKS = {[0] = "none", [1] = "skip once", [2] = "always skip", [3] = "reserved"}
+local REASONS = {
+  [1] = "TRIMMED", [2] = "TRIMMED_LASTHOP", [6] = "NO_BITMAP", [7] = "NO_PKT_BUFFER", [10] = "NO_RESOURCE",
+  [11] = "PSN_OOR_WINDOW", [25] = "UNEXP_EVENT"}
+local OPERATIONS = {[0] = "port status", [1] = "EV probe", [2] = "reserved", [3] = "reserved"}
+
+local m = mrc.fields
+m.opcode = ProtoField.uint8("mrc.opcode", "Opcode", base.HEX, MRC_OPCODES)
+m.solicited = ProtoField.bool("mrc.solicited", "Solicited", 8, nil, 0x80)
+m.pad = ProtoField.uint8("mrc.pad", "Pad count", base.DEC, nil, 0x30)
+m.pkey = ProtoField.uint16("mrc.pkey", "P_Key", base.HEX)
+m.destqp = ProtoField.uint24("mrc.destqp", "Destination queue pair", base.HEX)
+m.ackreq = ProtoField.bool("mrc.ackreq", "ACK requested", 8, nil, 0x80)
+m.rtx = ProtoField.bool("mrc.rtx", "rtx: has left before", 8, nil, 0x20)
+m.ts = ProtoField.bool("mrc.ts", "ts: a TSETH follows METH", 8, nil, 0x10)
+m.psn = ProtoField.uint24("mrc.psn", "PSN", base.DEC)
+m.rqmsn = ProtoField.uint16("mrc.meth.rqmsn", "RQMSN", base.DEC)
+m.msn = ProtoField.uint16("mrc.meth.msn", "MSN", base.DEC)
+m.timestamp = ProtoField.uint16("mrc.timestamp", "Timestamp", base.DEC)
+m.tsr = ProtoField.bool("mrc.tsr", "tsr: a unit of the sender's own", 8, nil, 0x80)
+m.format = ProtoField.uint8("mrc.timestamp_format", "Format type of the timestamp", base.DEC, nil, 0x0f)
+m.va = ProtoField.uint64("mrc.reth.va", "Virtual address", base.HEX)
+m.rkey = ProtoField.uint32("mrc.reth.rkey", "Remote key", base.HEX)
+m.length = ProtoField.uint32("mrc.reth.length", "Length of the message", base.DEC)
+m.imm = ProtoField.bytes("mrc.immdt", "Immediate data")
+m.kind = ProtoField.uint8("mrc.aeth.kind", "Kind", base.DEC, KINDS, 0x60)
+m.code = ProtoField.uint8("mrc.aeth.code", "Code", base.DEC, nil, 0x1f)
+m.aeth_msn = ProtoField.uint24("mrc.aeth.msn", "MSN", base.DEC)
+m.entropy = ProtoField.uint32("mrc.entropy", "Entropy value of the packet that is answered", base.HEX)
+m.source_context = ProtoField.uint16("mrc.source_context", "Source context", base.HEX)
+m.destination_context = ProtoField.uint16("mrc.destination_context", "Destination context", base.HEX)
+m.cc_type = ProtoField.uint8("mrc.cc_type", "CC type", base.DEC, nil, 0xf0)
+m.cc_flags = ProtoField.uint8("mrc.cc_flags", "CC flags", base.HEX, nil, 0x0f)
+m.vendor = ProtoField.uint8("mrc.vendor", "Vendor", base.HEX)
+m.probe_id = ProtoField.uint16("mrc.probe_id", "Probe id", base.DEC)
+m.mark = ProtoField.uint8("mrc.seth.m", "M", base.DEC, MARKS, 0x60)
+m.pr = ProtoField.bool("mrc.seth.pr", "pr: answers a probe", 8, nil, 0x02)
+m.ack_offset = ProtoField.int16("mrc.seth.ack_psn_offset", "ACK PSN offset", base.DEC)
+m.ack_psn = ProtoField.uint24("mrc.seth.ack_psn", "PSN that is answered", base.DEC)
+m.cumulative = ProtoField.uint24("mrc.seth.cumulative_psn", "Cumulative PSN", base.DEC)
+m.mpr = ProtoField.uint8("mrc.seth.mpr", "MPR, in 128 PSNs", base.DEC)
+m.sack_offset = ProtoField.int16("mrc.seth.sack_offset", "SACK offset", base.DEC)
+m.sack_psn = ProtoField.uint24("mrc.seth.sack_psn", "PSN of the bitmap's lowest bit", base.DEC)
+m.bitmap = ProtoField.uint64("mrc.seth.bitmap", "Bitmap", base.HEX)
+m.out_of_order = ProtoField.uint16("mrc.cc_state.out_of_order", "Out-of-order count", base.DEC, nil, 0x7fff)
+m.restore_cwnd = ProtoField.bool("mrc.cc_state.restore_cwnd", "restore_cwnd", 8, nil, 0x80)
+m.rcv_cwnd_pen = ProtoField.uint8("mrc.cc_state.rcv_cwnd_pen", "rcv_cwnd_pen", base.DEC, nil, 0x7f)
+m.received = ProtoField.uint24("mrc.cc_state.received", "Received bytes, in 256", base.DEC)
+m.reason = ProtoField.uint8("mrc.neth.reason", "Reason", base.DEC, REASONS)
+m.refused = ProtoField.uint24("mrc.neth.psn", "Refused PSN", base.DEC)
+m.request = ProtoField.uint8("mrc.erth.operation", "Operation", base.DEC, OPERATIONS, 0x03)
+m.port_status = ProtoField.uint32("mrc.erth.port_status_mask", "Port status mask", base.HEX)
+m.response = ProtoField.uint8("mrc.eeth.operation", "Operation", base.DEC, OPERATIONS, 0x0c)
+m.id = ProtoField.uint16("mrc.endpoint_id", "Id of the request", base.HEX)
+m.payload = ProtoField.bytes("mrc.payload", "Payload")
+m.padding = ProtoField.bytes("mrc.padding", "Pad")
+m.icrc = ProtoField.uint32("mrc.icrc", "ICRC", base.HEX)
+
+local x = mrc.experts
+x.retransmission = ProtoExpert.new("mrc.retransmission", "Retransmission", expert.group.SEQUENCE, expert.severity.NOTE)
+x.gap = ProtoExpert.new("mrc.gap", "Packets are missing before this one", expert.group.SEQUENCE, expert.severity.NOTE)
+x.fills = ProtoExpert.new("mrc.fills", "Fills a gap", expert.group.SEQUENCE, expert.severity.CHAT)
+x.duplicate = ProtoExpert.new("mrc.duplicate", "Duplicate", expert.group.SEQUENCE, expert.severity.NOTE)
+x.nak = ProtoExpert.new("mrc.nak", "NAK", expert.group.RESPONSE_CODE, expert.severity.ERROR)
+x.nack = ProtoExpert.new("mrc.nack", "NACK", expert.group.RESPONSE_CODE, expert.severity.WARN)
+x.skip = ProtoExpert.new("mrc.skip", "The path is to be skipped", expert.group.SEQUENCE, expert.severity.CHAT)
+x.trimmed = ProtoExpert.new("mrc.trimmed", "A switch has cut the payload off", expert.group.SEQUENCE,
+  expert.severity.NOTE)
+x.short = ProtoExpert.new("mrc.short", "Shorter than its headers", expert.group.MALFORMED, expert.severity.ERROR)
+
+local function add_timestamp(tvb, tree)
+  tree:add(m.timestamp, tvb(0, 2))
+  tree:add(m.tsr, tvb(2, 1))
+  tree:add(m.format, tvb(3, 1))
+end
+local function add_contexts(tvb, tree)
+  tree:add(m.source_context, tvb(0, 2))
+  tree:add(m.destination_context, tvb(2, 2))
+end
+local function add_cc(tvb, tree)
+  tree:add(m.cc_type, tvb(0, 1))
+  tree:add(m.cc_flags, tvb(0, 1))
+end
+
+-- As HEADERS: size, and a function that says what the info column has.
+local MRC_HEADERS = {}
+MRC_HEADERS.meth = {4, "METH", function(tvb, tree, opcode)
+  tree:add(m.rqmsn, tvb(0, 2))
+  tree:add(m.msn, tvb(2, 2))
+  local rqmsn = MRC_HAS_IMM[opcode] and string.format(" rqmsn %d", tvb(0, 2):uint()) or ""
+  return string.format("msn %d%s", tvb(2, 2):uint(), rqmsn)
+end}
+MRC_HEADERS.tseth = {4, "TSETH", add_timestamp}
+MRC_HEADERS.reth = {16, "RETH", function(tvb, tree)
+  tree:add(m.va, tvb(0, 8))
+  tree:add(m.rkey, tvb(8, 4))
+  tree:add(m.length, tvb(12, 4))
+  return string.format("va 0x%s rkey 0x%x len %d", tvb(0, 8):uint64():tohex(), tvb(8, 4):uint(), tvb(12, 4):uint())
+end}
+MRC_HEADERS.immdt = {4, "ImmDt", function(tvb, tree) tree:add(m.imm, tvb(0, 4)) end}
+MRC_HEADERS.aeth = {4, "AETH", function(tvb, tree)
+  local kind, code = bit.band(bit.rshift(tvb(0, 1):uint(), 5), 3), bit.band(tvb(0, 1):uint(), 0x1f)
+  local item = tree:add(m.kind, tvb(0, 1))
+  tree:add(m.code, tvb(0, 1))
+  tree:add(m.aeth_msn, tvb(1, 3))
+  if kind == 0 then return end
+  local name = kind == 3 and NAKS[code] or "reserved"
+  item:add_proto_expert_info(x.nak, "NAK: " .. name)
+  return "NAK " .. name
+end}
+MRC_HEADERS.seth = {28, "SETH", function(tvb, tree)
+  local cumulative, mark = tvb(13, 3):uint(), bit.band(bit.rshift(tvb(1, 1):uint(), 5), 3)
+  local item = tree:add(m.mark, tvb(1, 1))
+  if mark ~= 0 then item:add_proto_expert_info(x.skip, "The path is to be skipped: " .. MARKS[mark]) end
+  tree:add(m.pr, tvb(1, 1))
+  local answers
+  if bit.band(tvb(1, 1):uint(), 2) ~= 0 then
+    tree:add(m.probe_id, tvb(2, 2))
+    answers = string.format("probe %d", tvb(2, 2):uint())
+  else
+    local psn = (cumulative + tvb(2, 2):int()) % 0x1000000
+    tree:add(m.ack_offset, tvb(2, 2))
+    tree:add(m.ack_psn, tvb(2, 2), psn):set_generated()
+    answers = string.format("acks %d", psn)
+  end
+  tree:add(m.entropy, tvb(4, 4))
+  add_contexts(tvb(8, 4), tree)
+  tree:add(m.cumulative, tvb(13, 3))
+  add_cc(tvb(16, 1), tree)
+  tree:add(m.mpr, tvb(17, 1))
+  tree:add(m.sack_offset, tvb(18, 2))
+  tree:add(m.sack_psn, tvb(18, 2), (cumulative + tvb(18, 2):int()) % 0x1000000):set_generated()
+  tree:add(m.bitmap, tvb(20, 8))
+  return string.format("cumulative %d %s bitmap 0x%s%s", cumulative, answers, tvb(20, 8):uint64():tohex(),
+    mark ~= 0 and " " .. MARKS[mark] or "")
+end}
+MRC_HEADERS.cc_state = {8, "CC_STATE", function(tvb, tree)
+  tree:add(m.timestamp, tvb(0, 2))
+  tree:add(m.out_of_order, tvb(2, 2))
+  tree:add(m.restore_cwnd, tvb(4, 1))
+  tree:add(m.rcv_cwnd_pen, tvb(4, 1))
+  tree:add(m.received, tvb(5, 3))
+end}
+MRC_HEADERS.neth = {20, "NETH", function(tvb, tree)
+  local reason = REASONS[tvb(2, 1):uint()] or string.format("reason %d", tvb(2, 1):uint())
+  tree:add(m.reason, tvb(2, 1)):add_proto_expert_info(x.nack, "NACK: " .. reason)
+  tree:add(m.vendor, tvb(3, 1))
+  tree:add(m.entropy, tvb(4, 4))
+  add_contexts(tvb(8, 4), tree)
+  tree:add(m.refused, tvb(13, 3))
+  add_cc(tvb(16, 1), tree)
+  tree:add(m.timestamp, tvb(18, 2))
+  return string.format("%s refused %d", reason, tvb(13, 3):uint())
+end}
+MRC_HEADERS.peth = {16, "PETH", function(tvb, tree)
+  tree:add(m.vendor, tvb(3, 1))
+  tree:add(m.probe_id, tvb(4, 2))
+  add_contexts(tvb(8, 4), tree)
+  add_timestamp(tvb(12, 4), tree)
+  return string.format("probe %d", tvb(4, 2):uint())
+end}
+MRC_HEADERS.erth = {16, "ERTH", function(tvb, tree)
+  tree:add(m.request, tvb(1, 1))
+  tree:add(m.vendor, tvb(3, 1))
+  tree:add(m.port_status, tvb(4, 4))
+  add_timestamp(tvb(12, 4), tree)
+  return OPERATIONS[bit.band(tvb(1, 1):uint(), 3)]
+end}
+MRC_HEADERS.eeth = {36, "EETH", function(tvb, tree)
+  tree:add(m.response, tvb(1, 1))
+  tree:add(m.timestamp, tvb(28, 2))
+  return OPERATIONS[bit.band(bit.rshift(tvb(1, 1):uint(), 2), 3)]
+end}
+
+local function mrc_layout(tvb, opcode)
+  if opcode > MRC_LAST_WRITE then return MRC_LAYOUT[opcode] end
+  local layout = {"meth"}
+  if bit.band(tvb(8, 1):uint(), 0x10) ~= 0 then table.insert(layout, "tseth") end
+  table.insert(layout, "reth")
+  if MRC_HAS_IMM[opcode] then table.insert(layout, "immdt") end
+  return layout
+end
+
+-- As add_bth() and add_recovery(), of MRC: by several paths what left later may well come first.
+local function add_mrc_bth(tvb, pinfo, tree, opcode)
+  tree:add(m.opcode, tvb(0, 1))
+  tree:add(m.solicited, tvb(1, 1))
+  tree:add(m.pad, tvb(1, 1))
+  tree:add(m.pkey, tvb(2, 2))
+  tree:add(m.destqp, tvb(5, 3))
+  tree:add(m.ackreq, tvb(8, 1))
+  local rtx_item = tree:add(m.rtx, tvb(8, 1))
+  tree:add(m.ts, tvb(8, 1))
+  local psn_item = tree:add(m.psn, tvb(9, 3))
+  if opcode == 0xd8 or opcode == 0xd9 then tree:add(m.id, tvb(10, 2)) end
+  if opcode > MRC_LAST_WRITE then return "" end
+  local words, is_again = "", bit.band(tvb(8, 1):uint(), 0x20) ~= 0
+  if is_again then
+    rtx_item:add_proto_expert_info(x.retransmission)
+    words = " [retransmission]"
+  end
+  if is_dropped() then return words .. " [dropped]" end
+  local result = place_of(tvb, pinfo, "mrc")
+  if result.gap then
+    psn_item:add_proto_expert_info(x.gap, result.gap .. " PSNs are missing before this one, or come by other paths")
+    return words .. " [gap]"
+  elseif result.fills then
+    psn_item:add_proto_expert_info(x.fills)
+  elseif result.duplicate and not is_again then
+    psn_item:add_proto_expert_info(x.duplicate)
+    return words .. " [duplicate]"
+  end
+  return words
+end
+
+local function dissect_mrc(tvb, pinfo, root, opcode)
+  local tree = root:add(mrc, tvb(), "Multipath Reliable Connection, " .. MRC_OPCODES[opcode])
+  pinfo.cols.protocol = "MRC"
+  local words = add_mrc_bth(tvb, pinfo, tree, opcode)
+  local info = string.format("%s QP=0x%06x PSN=%d", MRC_OPCODES[opcode], tvb(5, 3):uint(), tvb(9, 3):uint())
+  local at = BTH_BYTES
+  for _, name in ipairs(mrc_layout(tvb, opcode)) do
+    local bytes, title, add = MRC_HEADERS[name][1], MRC_HEADERS[name][2], MRC_HEADERS[name][3]
+    if tvb:len() < at + bytes then
+      if name == "reth" and tvb:reported_len() == at then
+        tree:add_proto_expert_info(x.trimmed)
+        words = words .. " [trimmed]"
+      elseif tvb:reported_len() < at + bytes then
+        tree:add_proto_expert_info(x.short)
+      end
+      pinfo.cols.info = info .. words
+      return
+    end
+    local said = add(tvb(at, bytes), tree:add(mrc, tvb(at, bytes), title), opcode)
+    if said then info = info .. " " .. said end
+    at = at + bytes
+  end
+  pinfo.cols.info = info .. words
+  add_rest(tvb, tree, at, m.payload, m, x)
 end
 
 function hostnic.dissector(tvb, pinfo, root)
@@ -278,6 +548,9 @@ function hostnic.dissector(tvb, pinfo, root)
     local opcode = tvb(0, 1):uint()
     if LAYOUT[opcode] then
       dissect_native(tvb, pinfo, root, opcode)
+      return tvb:len()
+    elseif MRC_OPCODES[opcode] then
+      dissect_mrc(tvb, pinfo, root, opcode)
       return tvb:len()
     end
     local taken = standard and standard:call(tvb, pinfo, root) or 0

@@ -2,12 +2,14 @@
 """Captures of whole labs on bad networks have the same counts as the NICs' counters (capture_counts.py), and show every
 kind of verdict. Also what `hostnic capture` prints, refuses and leaves behind."""
 
+import re
 import shutil
 import sys
 
 from command_cases import output_has
 from congestion_cases import ROCE
 from harness import HERE, Case, pair, udp_nics, verify_is_ok
+from mrc_cases import MRC
 
 COUNTS = HERE / "capture_counts.py"
 BAD = "drop 2%; reorder 2% distance 4; duplicate 1%"
@@ -28,6 +30,9 @@ COUNTED = [
      ["ib_send_bw", "-c", "UD", "-n", "200", "-r", "512"], False),
     ("WRITE, transport=roce", [*ROCE, "--impair", BAD], ["ib_write_bw", "-n", "100"], True),
     ("READ, transport=roce", [*ROCE, "--loss", "1%"], ["ib_read_bw", "-n", "100"], False),
+    ("WRITE, transport=mrc", [*MRC, "--impair", BAD_FOR_ICRC], ["ib_write_bw", "-n", "100"], True),
+    ("WRITE, transport=mrc, trimmed", [*MRC, "--switch", "rate 1Gbit queue 16 trim"], ["ib_write_bw", "-n", "100"], False),
+    ("WRITE, transport=mrc, port=udp", ["{udp mrc}", "--loss", "2%"], ["ib_write_bw", "-n", "100"], False),
     ("SEND, port=udp", ["{udp}", "--impair", BAD_FOR_ICRC], ["ib_send_bw", "-n", "100"], False),
 ]
 
@@ -84,11 +89,20 @@ def shown_cases(maker, hostnic):
                    output_has(expected), skip="tshark is not installed" if needs_tshark else None)
 
 
+def nics_of(option, number):
+    """Options of the lab, of which one may stand for NICs of its own."""
+    if option == "{udp}":
+        return udp_nics(number)
+    if option == "{udp mrc}":
+        return [f"{word},transport=mrc" if word.startswith("port=") else word for word in udp_nics(number)]
+    return [option]
+
+
 def capture_cases(maker):
     hostnic = maker.build / "hostnic"
     for number, (name, options, program, quick) in enumerate(COUNTED):
         port = maker.next_port()
-        lab = [word for option in options for word in (udp_nics(100 + number) if option == "{udp}" else [option])]
+        lab = [word for option in options for word in nics_of(option, 100 + number)]
         command = maker.may_leak([*program, "-F", "-x", "0", "-p", str(port)])
         both = ["--port", str(port), hostnic, "run", "--device", "hnic0", "--", *command, "----",
                 hostnic, "run", "--device", "hnic1", "--", *command, "127.0.0.1"]
@@ -109,6 +123,9 @@ def capture_cases(maker):
                    [sys.executable, COUNTS, hostnic, "--seed", maker.seed, "--hosts", "2", "--port", port_kind,
                     "--impair", BAD, "--", *both], 60, port_kind == "af_packet", counts_agree)
     yield from shown_cases(maker, hostnic)
+    yield Case("hostnic's dissector reads MRC's hand-written packets", [sys.executable, HERE / "mrc_dissector_checks.py"], 60, True,
+               lambda output: None if re.search(r"[1-9]\d+ fields of", output) else "nothing was compared",
+               skip=None if shutil.which("tshark") else "tshark is not installed")
     for name, words, pattern in [
             ("no such NIC", "hnic7", "no NIC"), ("a filter without a value", "hnic0 qp", "needs a value"),
             ("an opcode that is none", "opcode FOO", "in no opcode's name"),

@@ -25,6 +25,8 @@ ETHERNET, IPV4, UDP, BTH = 14, 20, 8, 12
 IPPROTO_UDP = 17
 BTH_AT = ETHERNET + IPV4 + UDP
 NATIVE = {*range(0xC0, 0xC6), *range(0xE6, 0xEA)}
+MRC_WRITES = range(0xC6, 0xCC)
+MRC = {*MRC_WRITES, 0xD1, 0xD8, 0xD9, 0xDC, 0xDD, 0xDE}
 ROCE_PORT = 4791
 DISSECTOR = Path(__file__).resolve().parents[2] / "packaging" / "wireshark" / "hostnic.lua"
 # Counters that are about what arrives, all of which are counted while a packet is dispatched. Those that may count
@@ -33,7 +35,7 @@ OF_ARRIVALS = [
     "out_of_sequence", "packet_seq_err", "duplicate_request", "policy_mismatch", "out_of_window", "rnr_nak_received",
     "nak_received", "acks_received", "cnp_received", "stale_epoch", "reorder_full", "reorder_buffered",
     "rx_unknown_qp", "rx_wrong_tag", "rx_wrong_service", "rx_wrong_qkey", "management_received", "rx_parse_error",
-    "rx_icrc_error", "rx_not_ours"]
+    "rx_icrc_error", "rx_not_ours", "mrc_sacks_received", "mrc_nacks_received", "mrc_trimmed"]
 LOST = re.compile(r"\bdropped by (rx|tx) impairment")
 
 
@@ -158,24 +160,28 @@ def frames_where(path, expression, *options):
 
 
 def wrong_by_tshark(path, capture):
-    """Lines about what tshark does not understand, without the dissector of the native transport and with it."""
+    """Lines about what tshark does not understand, without the dissector of hostnic's transports and with it."""
     dissector = ("-X", f"lua_script:{DISSECTOR}")
     for options in ((), dissector):
-        expression = "_ws.malformed || hostnic.short" if options else "_ws.malformed"
+        expression = "_ws.malformed || hostnic.short || mrc.short" if options else "_ws.malformed"
         if malformed := [n for n in frames_where(path, expression, *options) if not is_corrupt(capture.packets[n - 1])]:
             yield f"tshark {' '.join(options)}: {len(malformed)} malformed packets, the first is {malformed[0]}"
-    native = [number for number, packet in enumerate(capture.packets, 1)
-              if not is_corrupt(packet) and not is_foreign(packet) and len(packet.bytes) > BTH_AT
-              and packet.bytes[12:14] == b"\x08\x00" and packet.bytes[BTH_AT] in NATIVE]
-    shown = set(frames_where(path, "hostnic.icrc", *dissector))
-    if not shown.issuperset(native):
-        yield f"the dissector does not show all of the {len(native)} packets of native opcodes"
+    packets = {number: packet for number, packet in enumerate(capture.packets, 1)
+               if not is_corrupt(packet) and not is_foreign(packet) and len(packet.bytes) > BTH_AT
+               and packet.bytes[12:14] == b"\x08\x00"}
+    for name, opcodes, field in (("native", NATIVE, "hostnic.icrc"), ("MRC's", MRC, "mrc.icrc")):
+        expected = [number for number, packet in packets.items() if packet.bytes[BTH_AT] in opcodes]
+        if not set(frames_where(path, field, *dissector)).issuperset(expected):
+            yield f"the dissector does not show all of the {len(expected)} packets of {name} opcodes"
     # A first attempt is none that is sent again; later ones count up to 3, and from 0 again.
-    again = [number for number in frames_where(path, "hostnic.retransmission", *dissector)
-             if (packet := capture.packets[number - 1]).sent and not is_corrupt(packet)
-             and "retransmission" not in packet.comment]
-    if again:
-        yield f"the dissector calls packet {again[0]} a retransmission, the NIC does not"
+    expression = "hostnic.retransmission || mrc.retransmission"
+    shown = {number for number in frames_where(path, expression, *dissector) if number in packets and packets[number].sent}
+    again = {number for number, packet in packets.items() if packet.sent and "retransmission" in packet.comment}
+    if shown - again:
+        yield f"the dissector calls packet {min(shown - again)} a retransmission, the NIC does not"
+    # MRC's say all of them.
+    if not_shown := {number for number in again - shown if packets[number].bytes[BTH_AT] in MRC_WRITES}:
+        yield f"the dissector does not call packet {min(not_shown)} a retransmission, the NIC does"
 
 
 def run(hostnic, lab, command, directory):
