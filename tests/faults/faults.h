@@ -162,6 +162,28 @@ namespace hostnic {
   X(mrc_losses_blame_nobody, "losses say nothing of the path")                                 \
   X(mrc_one_path_shrinks_all, "marks of one path of many shrink the congestion window")        \
   X(mrc_slow_probe_counts, "a path whose probe waited in a queue for long is good again")      \
+  X(mrc_window_too_wide, "the first PSN beyond the window counts as inside")                   \
+  X(mrc_window_shrinks_at_once, "what was promised before the MPR shrank is refused")          \
+  X(mrc_bitmap_shifted, "a SACK's bitmap names the PSNs behind those that have come")          \
+  X(mrc_bitmap_of_the_ring, "a SACK's bitmap shows what came a window before")                 \
+  X(mrc_mpr_ignored, "SACKs don't move the MPR")                                               \
+  X(mrc_old_sack_moves_window, "a SACK that was overtaken brings an old MPR back")             \
+  X(mrc_sack_of_what_never_left, "a SACK's bits count for PSNs that never left")               \
+  X(mrc_skipped_for_ever, "an entropy value that was marked once is never taken again")        \
+  X(mrc_mark_makes_bad_good, "a mark brings back what is assumed to be bad")                   \
+  X(mrc_retries_all_linear, "retries never wait longer than the timeout")                      \
+  X(mrc_retries_never_end, "a silent peer is waited for for ever")                             \
+  X(mrc_shrinks_at_each_mark, "NSCC shrinks more than once in a round trip")                   \
+  X(mrc_trimmed_shrinks_nothing, "NSCC does not heed trimmed packets")                         \
+  X(mrc_acknowledged_before_placed, "a transport ACK says what has come, not what is done")    \
+  X(mrc_immediate_not_stashed, "immediate data that comes early is not kept")                  \
+  X(mrc_rqmsn_not_compared, "immediate data takes a receive whatever its RQMSN")               \
+  X(mrc_no_receive_waits, "immediate data that finds no receive is not refused")               \
+  X(mrc_immediates_unlimited, "more immediate data is on its way than max_wimm")               \
+  X(mrc_trimmed_not_refused, "a trimmed packet is not refused")                                \
+  X(mrc_trimmed_goes_twice, "each NACK of a trimmed packet repeats it once more")              \
+  X(mrc_beyond_window_silent, "what is beyond the window is not refused")                      \
+  X(mrc_oldest_passed_over, "what no transport ACK covers does not go again")                  \
   /* Buffers */                                                                                \
   X(buffered_packet_leaks, "a buffered packet is not freed when it has been executed")         \
   X(resent_packet_leaks, "received resends are not freed")                                     \

@@ -138,6 +138,22 @@ TEST(Mrc, ReceivesCompleteInTheOrderOfSending) {
   EXPECT_EQ(pair.sent(8).size(), 8u);
 }
 
+// What is in front of immediate data is there when its receive completes.
+TEST(Mrc, ImmediateDataWaitsForWhatIsBeforeIt) {
+  Pair pair({}, mrc());
+  pair.world.impair(1, "rx drop first 1 kind write");
+  pair.post_receive(7, 8 * kMtu, 16);
+  pair.post(SendOp::kWrite, 1, pair.at(0, 100));
+  pair.post(SendOp::kWriteImm, 2, pair.at(200, 9), 200);
+  EXPECT_EQ(pair.received(1, 2 * kMicrosecond).size(), 0u);
+  EXPECT_EQ(pair.far_counter(Counter::reorder_buffered), 1u);
+  const auto received = pair.received(1);
+  ASSERT_EQ(received.size(), 1u);
+  EXPECT_EQ(received[0].wr_id, 7u);
+  EXPECT_TRUE(equal(pair.local, 0, pair.remote, 0, 100));
+  EXPECT_EQ(pair.sent(2).size(), 2u);
+}
+
 TEST(Mrc, ADuplicateChangesNothing) {
   Pair pair({}, mrc());
   pair.world.impair(1, "rx duplicate all kind write");

@@ -152,6 +152,7 @@ TEST(MrcArrivals, ABitmapAtTheRightEdgeShowsNothingOfTheLeftOne) {
   EXPECT_EQ(shown(report(window, Psn{10})), (std::set<uint32_t>{10}));
   window.receive(Psn{4095});
   EXPECT_EQ(shown(report(window, Psn{4095})), (std::set<uint32_t>{4095}));
+  EXPECT_EQ(shown(report(window, Psn{4095})), (std::set<uint32_t>{4095})) << "of a duplicate";
 }
 
 TEST(MrcArrivals, AShrinkingWindowTakesWhatItHadPromised) {
