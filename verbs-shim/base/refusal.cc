@@ -7,6 +7,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <string_view>
 #include <utility>
 
 #include "verbs-shim/base/explanation.h"
@@ -99,6 +100,13 @@ bool is_wrong_path(Reason reason) {
     default:
       return false;
   }
+}
+
+// A bit for the kind of call: sends and receives are refused for the same reasons, and who was told
+// of the one does not know of the other.
+uint8_t kind_of(std::string_view call) {
+  const bool receives = call.find("recv") != call.npos, is_shared = call.find("srq") != call.npos;
+  return static_cast<uint8_t>(1u << (receives ? 1 : 0) << (is_shared ? 2 : 0));
 }
 
 // What belongs to a state: `from` to `to`, or `from` alone where they are the same.
@@ -265,15 +273,18 @@ void describe(const Refusal& r, char* line, size_t bytes) noexcept {
 }
 
 [[gnu::cold]] void tell_refusal(const char* call, uint32_t qpn, int error) noexcept {
-  static std::array<std::atomic<bool>, static_cast<size_t>(Reason::kCount)> told{};
+  // By reason, the kinds of calls that were told.
+  static std::array<std::atomic<uint8_t>, static_cast<size_t>(Reason::kCount)> told{};
   const Refusal refusal = std::exchange(noted, {});
   const bool warns = somebody_reads() || is_wrong_path(refusal.reason);
   const LogLevel level = warns ? LogLevel::kWarn : LogLevel::kInfo;
   if (refusal.reason == Reason::kNone || !log_enabled(level)) return;
   // Memory's errors have their own values.
   if (refusal.reason != Reason::kMemory && error_of(refusal.reason) != error) return;
-  const bool again =
-      told[static_cast<size_t>(refusal.reason)].exchange(true, std::memory_order_relaxed);
+  const uint8_t kind = kind_of(call);
+  const uint8_t before =
+      told[static_cast<size_t>(refusal.reason)].fetch_or(kind, std::memory_order_relaxed);
+  const bool again = (before & kind) != 0;
   // Programs that poll until there is room are told once. Other calls are few: who asks is told of
   // each.
   const bool is_posting = refusal.reason <= Reason::kBatchTooLong;

@@ -54,11 +54,11 @@ TEST(Refusal, SaysItsErrnoValue) {
 // In a lab, which says so in the environment.
 TEST(Refusal, IsToldOnceInALab) {
   setenv("HOSTNIC_LAB", "1", 1);
-  const auto told = [](Reason reason, int error) {
+  const auto told = [](Reason reason, int error, const char* call = "ibv_post_send") {
     testing::internal::CaptureStderr();
     refuse({reason, 2000, 512});
     errno = 77;
-    tell_refusal("ibv_post_send", 42, error);
+    tell_refusal(call, 42, error);
     EXPECT_EQ(errno, 77);
     return testing::internal::GetCapturedStderr();
   };
@@ -69,6 +69,11 @@ TEST(Refusal, IsToldOnceInALab) {
       << line;
   EXPECT_EQ(told(Reason::kInlineBytes, EINVAL), "");
   EXPECT_NE(told(Reason::kSendState, EINVAL), "") << "another reason";
+  // Of another call nobody has heard yet.
+  for (const char* const call : {"ibv_post_send", "ibv_post_recv", "ibv_post_srq_recv"}) {
+    EXPECT_NE(told(Reason::kSges, EINVAL, call).find(call), std::string::npos);
+    EXPECT_EQ(told(Reason::kSges, EINVAL, call), "");
+  }
   testing::internal::CaptureStderr();
   tell_refusal("ibv_post_send", 42, EINVAL);
   EXPECT_EQ(testing::internal::GetCapturedStderr(), "") << "nothing was noted since";
