@@ -140,9 +140,9 @@ uint32_t NicShard::command_turn() {
     }
     for (uint32_t i = 0;
          i < kCommandsPerTurn && channel.responses.free_count() > client->deferred.size(); ++i) {
-      if (client->held_since_ns != 0) {
-        if (now < client->held_until_ns() && waits_for_sends(*client, client->held)) break;
-        client->held_since_ns = 0;
+      if (client->held_seen_ns != 0) {
+        if (!client->held_for_long(now) && waits_for_sends(*client, client->held)) break;
+        client->held_seen_ns = 0;
         handle_command(*client, client->held);
         ++done;
         continue;
@@ -154,7 +154,8 @@ uint32_t NicShard::command_turn() {
       ++done;
       if (waits_for_sends(*client, command)) {
         client->held = command;
-        client->held_since_ns = now;
+        client->held_seen_ns = now;
+        client->held_for_ns = 0;
         break;
       }
       handle_command(*client, command);

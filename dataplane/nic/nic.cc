@@ -170,7 +170,7 @@ TimeNs Nic::next_deadline_ns() const {
   if (nic.switched != nullptr) earliest = std::min(earliest, nic.switched->next_deadline_ns());
   for (const ClientState* client : nic.clients.served()) {
     earliest = std::min(earliest, client->wake_due_ns);
-    if (client->held_since_ns != 0) earliest = std::min(earliest, client->held_until_ns());
+    if (client->held_seen_ns != 0) earliest = std::min(earliest, client->next_look_at_held_ns());
   }
   return earliest;
 }

@@ -157,6 +157,32 @@ INSTANTIATE_TEST_SUITE_P(Ways, LastSends,
                                           testing::Values(Wire::kBundles, Wire::kEthernet)),
                          name_of);
 
+// The NIC gets a turn now and then, and needs several for what it was handed.
+TEST(LastSendsOfUc, ArriveThoughTheirNicGetsNoProcessor) {
+  // All is handed over at once, or in two parts.
+  for (const uint32_t bytes : {32u * 1024, 64u * 1024}) {
+    const End how = bytes == 32 * 1024 ? End::kErr : End::kDestroy;
+    WorldSettings settings;
+    settings.link.is_wire = false;
+    Pair pair({.type = QpType::kUc, .path_mtu_bytes = 256}, settings);
+    ASSERT_EQ(pair.post_receive(1, 0, bytes), 0);
+    pair.post(SendOp::kSend, 1, pair.at(0, bytes));
+    bool had_turn = false;
+    pair.world.before_nics = [&] {
+      TimeNs& starved_until_ns = pair.near->host->nic_starved_until_ns;
+      if (pair.world.now() < starved_until_ns) return;
+      if (had_turn) starved_until_ns = pair.world.now() + 150 * kMillisecond;
+      had_turn = !had_turn;
+    };
+    if (how == End::kErr)
+      ASSERT_EQ(pair.world.modify_state(*pair.near, QpState::kErr), 0);
+    else
+      ASSERT_EQ(pair.near->host->driver().destroy_qp(pair.near->qp), 0);
+    EXPECT_EQ(pair.received(1, 50 * kMillisecond).size(), 1u);
+    EXPECT_TRUE(equal(pair.local, 0, pair.remote, 0, bytes));
+  }
+}
+
 // What is acknowledged when the queue pair ends has succeeded; the rest is flushed, in order.
 TEST(LastSendsOfRc, CompleteAsFarAsTheyAreAcknowledged) {
   Pair pair;

@@ -174,18 +174,19 @@ Expected<Qp*, int> Driver::create_qp(const QpInit& init) {
 // well: nobody repeats it afterwards. Given up when nothing moves though the NIC has had turns.
 void Driver::let_posted_leave(Qp* qp) {
   constexpr uint32_t kFirstPauseNs = 20'000, kLongestPauseNs = 1'000'000;
-  constexpr uint64_t kAllPausesNs = 100'000'000;
+  // Pauses in which the NIC had a turn; and all, where it gets no processor or is stopped.
+  constexpr uint64_t kAllPausesNs = 100'000'000, kWithoutTurnsNs = 1'000'000'000;
   // A probe and a timeout or two, where acknowledgements are missing. A peer that waits for a
   // processor takes longer: the first silent one is waited for as long as may be, and not those
   // behind it, which may be a thousand of a host that has died.
   constexpr uint64_t kUnmovedNs = 2'000'000, kUnansweredNs = 20'000'000;
-  uint64_t waited_ns = 0, unmoved_ns = 0;
+  uint64_t waited_ns = 0, unmoved_ns = 0, paused_ns = 0;
   const auto& nic_turn_ns = core_->map.header().nic_turn_ns;
   TimeNs seen_turn_ns = nic_turn_ns.load(std::memory_order_relaxed);
   uint64_t patience_ns = kUnmovedNs;
   uint32_t pause_ns = kFirstPauseNs, in_flight = 0;
   Psn next;
-  while (waited_ns < kAllPausesNs && unmoved_ns < patience_ns) {
+  while (waited_ns < kAllPausesNs && unmoved_ns < patience_ns && paused_ns < kWithoutTurnsNs) {
     {
       std::lock_guard lock(mutex_);
       if (core_->dead.load(std::memory_order_acquire) || !has_to_leave(*qp)) return;
@@ -197,18 +198,22 @@ void Driver::let_posted_leave(Qp* qp) {
         core_->peers_are_silent = false;
         return;
       }
-      patience_ns = !waits_for_acks(*qp)      ? kUnmovedNs
-                    : core_->peers_are_silent ? kUnansweredNs
-                                              : kAllPausesNs;
+      // Unreliable packets are in flight until the NIC has sent them, some in each turn.
+      patience_ns = qp->requester().in_flight() == 0                ? kUnmovedNs
+                    : !qp->is_reliable() || core_->peers_are_silent ? kUnansweredNs
+                                                                    : kAllPausesNs;
       if (next != qp->requester().next() || in_flight != qp->requester().in_flight())
         unmoved_ns = 0;
       next = qp->requester().next();
       in_flight = qp->requester().in_flight();
     }
     core_->link.pause(pause_ns);
-    waited_ns += pause_ns;
+    paused_ns += pause_ns;
     const TimeNs turn_ns = nic_turn_ns.load(std::memory_order_relaxed);
-    if (std::exchange(seen_turn_ns, turn_ns) != turn_ns) unmoved_ns += pause_ns;
+    if (std::exchange(seen_turn_ns, turn_ns) != turn_ns) {
+      waited_ns += pause_ns;
+      unmoved_ns += pause_ns;
+    }
     pause_ns = std::min(2 * pause_ns, kLongestPauseNs);
   }
   std::lock_guard lock(mutex_);

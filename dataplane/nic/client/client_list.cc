@@ -90,7 +90,7 @@ bool ClientList::has_work(const ClientState& client) {
   if (client.answer_line.count != 0) return true;
   if (client.channel->dropped.load(std::memory_order_relaxed) != DropReason::kNone) return false;
   // A deferred answer counts as work: nobody tells this lcore when another one frees a packet.
-  return !client.deferred.empty() || client.held_since_ns != 0 || client.urgent.active ||
+  return !client.deferred.empty() || client.held_seen_ns != 0 || client.urgent.active ||
          client.normal.active || !client.sends.empty() || !client.urgents.empty() ||
          has_published(client);
 }

@@ -88,9 +88,9 @@ struct ClientState {
   SendProgress urgent, normal;
   std::vector<DeferredAnswer> deferred;
   // A command that ends sending and waits for what is still to be sent; those behind it wait as
-  // well. Since when; 0: there is none.
+  // well. When it was last looked at; 0: there is none.
   Command held;
-  TimeNs held_since_ns = 0;
+  TimeNs held_seen_ns = 0;
   bool answered = false;        // a command response was written in this turn
   bool data_arrived = false;    // requests or answers came, since delivered_to() was called
   bool reports_unseen = false;  // metas were written since the driver was last known awake
@@ -99,19 +99,26 @@ struct ClientState {
   MigrationAllowance poller_migrations;  // bounds how often the poller is moved
   TimeNs wake_due_ns = UINT64_MAX;  // wake the service thread then unless it drained the reports
   std::vector<uint32_t> qpns;
-  // Until when the held command waits at most. What is still to be sent may wait for memory that a
-  // helper reads, or that is being filled, by threads that have to get a processor first. Not so
-  // while the client changes its mappings: it may need the answer for that.
-  TimeNs held_until_ns() const {
+  static constexpr uint64_t kHeldTurnNs = 2'000'000;
+  TimeNs next_look_at_held_ns() const { return held_seen_ns + kHeldTurnNs; }
+  // Counts the time since the held command was last looked at, and says whether it has waited for
+  // long enough. A turn counts for 2 ms at most: without a processor the NIC has sent nothing
+  // meanwhile. What is still to be sent may wait for memory that a helper reads, or that is being
+  // filled, by threads that have to get a processor first. Not so while the client changes its
+  // mappings: it may need the answer for that.
+  bool held_for_long(TimeNs now) {
     constexpr uint64_t kMostNs = 100'000'000, kMostForMemoryNs = 500'000'000;
+    held_for_ns += std::min<uint64_t>(now - held_seen_ns, kHeldTurnNs);
+    held_seen_ns = now;
     const bool waits_for_memory =
         (normal.active && normal.waits_for_memory) || (urgent.active && urgent.waits_for_memory);
     const bool mappings_change =
         channel->header().memory_gate.closed.load(std::memory_order_relaxed) != 0;
-    return held_since_ns + (waits_for_memory && !mappings_change ? kMostForMemoryNs : kMostNs);
+    return held_for_ns >= (waits_for_memory && !mappings_change ? kMostForMemoryNs : kMostNs);
   }
-  bool served = false;      // looked at each turn
-  TimeNs last_work_ns = 0;  // if served: when the client was last seen to have work
+  bool served = false;       // looked at each turn
+  TimeNs last_work_ns = 0;   // if served: when the client was last seen to have work
+  uint64_t held_for_ns = 0;  // for how long the held command had waited when it was looked at
 };
 
 }  // namespace hostnic
