@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The requests to other nodes that have not been answered (docs/mrc.md, "Planes and ports"): an update of
-// ports goes again until it is, a probe of a path goes once. Pure: times come in. One thread.
+// The requests to other nodes that have not been answered (docs/mrc.md, "Planes and ports"): an
+// update of ports goes again until it is, a probe of a path goes once. Pure: times come in. One
+// thread.
 #pragma once
 
 #include <algorithm>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // What a node of MRC knows of ports, one for each plane: which of its own are down, and which its
-// peers have said are down (docs/mrc.md, "Planes and ports"). Bit N of a mask is port N, from 1, as in
-// phy_port_mask of OCP's API. Pure; one thread.
+// peers have said are down (docs/mrc.md, "Planes and ports"). Bit N of a mask is port N, from 1, as
+// in phy_port_mask of OCP's API. Pure; one thread.
 #pragma once
 
 #include <array>
