@@ -39,7 +39,7 @@ inline constexpr CommandInfo kCommandInfos[] = {
     {"explain", "QPN|last|PID", "a queue pair in sentences, or those of a program"},
     {"probe", "ADDRESS [hnicK]", "what a host is, and whether large packets pass on the way to it"},
     {"mrc probe", "hnicK ADDRESS [VALUE]",
-     "how long a host takes to answer by each plane, or by one entropy value of MRC"},
+     "how long a host takes to answer by each plane, or by one entropy value of MRC", true},
     {"set impair", "hnicK|all rx|tx SPEC",
      "drop, duplicate, reorder, delay, corrupt, mark or limit packets; none ends it", true},
     {"set mrc", "hnicK port N up|down | hnicK value N good|denied",

@@ -124,8 +124,8 @@ struct Ground {
 
   sim::World world;
   std::unique_ptr<Endpoint> honest_near, honest_far, peer, victim;
-  // Of these the victim's may be written by who says their key: `closed` by nobody, since its
-  // rights say so, and `secret` by nobody, since its key is in no frame.
+  // A frame that says their key may write the victim's: but not `closed`, since its rights say so,
+  // nor `secret`, since its key is in no frame.
   Memory source, target, open, closed, secret;
   uint32_t source_key, target_key, open_key, closed_key, secret_key;
   Sent sent;

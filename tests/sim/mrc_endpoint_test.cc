@@ -89,7 +89,7 @@ TEST(MrcPortStatus, AnUpdateThatIsLostGoesAgain) {
   EXPECT_EQ(network.packets(1, 10 * kMillisecond)[3], 0u);
 }
 
-// Of a host to which nothing is connected, or that says nothing true of itself.
+// A host to which nothing is connected could take paths away from others.
 TEST(MrcPortStatus, AStrangersUpdateIsNotBelieved) {
   Planes network(3);
   network.add({0, 1}, 48);

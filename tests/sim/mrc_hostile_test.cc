@@ -202,7 +202,7 @@ TEST(MrcHostile, ImmediateDataOfAnotherNumberTakesNoReceive) {
   }
 }
 
-// Who may send more than the window has room for is told so.
+// A sender of more than the window has room for is told so.
 TEST(MrcHostile, WhatIsBeyondTheWindowIsRefused) {
   Pair pair(from_first(), mrc_world());
   std::map<uint32_t, wm::NackReason> refused;

@@ -135,7 +135,7 @@ TEST(MrcPaths, OnePercentOfLossOnAllCostsAFifthAtMost) {
   EXPECT_EQ(timeouts(wire.network), 0u);
 }
 
-// The same wire and losses, and other ways to recover: what docs/recovery.md has beside each other.
+// Other ways to recover meet the same wire and losses: docs/recovery.md has them beside each other.
 TEST(MrcPaths, OnePercentOfLossBesideOtherTransports) {
   struct Way {
     const char* name;

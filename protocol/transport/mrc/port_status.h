@@ -13,8 +13,8 @@ namespace hostnic::mrc {
 
 class PortStatus {
  public:
-  // Of so many peers it is remembered; the one that was heard of longest ago is forgotten first,
-  // and found to lack a port by its losses.
+  // So many peers are remembered; the one that was heard of longest ago is forgotten first, and
+  // found to lack a port by its losses.
   static constexpr uint32_t kPeers = 64;
 
   static constexpr uint32_t mask_of(uint32_t port) { return uint32_t{1} << port; }

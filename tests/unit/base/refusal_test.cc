@@ -69,7 +69,7 @@ TEST(Refusal, IsToldOnceInALab) {
       << line;
   EXPECT_EQ(told(Reason::kInlineBytes, EINVAL), "");
   EXPECT_NE(told(Reason::kSendState, EINVAL), "") << "another reason";
-  // Of another call nobody has heard yet.
+  // A refusal of another call is told for its own sake.
   for (const char* const call : {"ibv_post_send", "ibv_post_recv", "ibv_post_srq_recv"}) {
     EXPECT_NE(told(Reason::kSges, EINVAL, call).find(call), std::string::npos);
     EXPECT_EQ(told(Reason::kSges, EINVAL, call), "");

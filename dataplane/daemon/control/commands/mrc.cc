@@ -222,7 +222,7 @@ CommandResult probe(Daemon& daemon, const Asker& asker, std::span<const std::str
 
 const PromptCommand kShowMrc = {command_info("show mrc"), show_mrc, show_mrc_json};
 const PromptCommand kSetMrc = {command_info("set mrc"), set_mrc};
-// It makes hostnicd send a packet by each plane, as every program with a queue pair may.
+// It takes of the room for requests that updates of ports need.
 const PromptCommand kMrcProbe = {command_info("mrc probe"), probe};
 
 }  // namespace hostnic
