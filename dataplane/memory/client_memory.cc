@@ -19,6 +19,7 @@
 #include "dataplane/memory/hole_guard.h"
 #include "dataplane/memory/sigbus.h"
 #include "dataplane/memory/steps.h"
+#include "protocol/hostif/file_pages.h"
 
 namespace hostnic {
 namespace {
@@ -57,8 +58,7 @@ bool are_long(std::span<const MappedPiece> pieces) {
 // Whether every page of [offset, end) has memory already. Otherwise hostnicd would allocate (and be
 // charged for) what a client names. hugetlbfs does not report holes.
 bool populated(int fd, uint64_t offset, uint64_t end) {
-  const off_t hole = lseek(fd, static_cast<off_t>(offset), SEEK_HOLE);
-  return hole >= 0 && static_cast<uint64_t>(hole) >= end;
+  return end_of_pages(fd, offset, end) >= end;
 }
 
 // Reserves addresses, beginning at a multiple of `alignment`, so that huge pages of the file can be

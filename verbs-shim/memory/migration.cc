@@ -5,10 +5,12 @@
 #include <sys/uio.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <cstddef>
 #include <cstring>
 
+#include "protocol/hostif/file_pages.h"
 #include "verbs-shim/memory/page_mover.h"
 #include "verbs-shim/memory/raw_memory.h"
 
@@ -266,14 +268,20 @@ int make_pages(std::byte* at, uint64_t length) {
   return 0;
 }
 
+// Where the pages of the mirror from `at` on end, at `last` at the latest.
+off_t hole_behind(int mirror, off_t at, off_t last) {
+  return static_cast<off_t>(
+      end_of_pages(mirror, static_cast<uint64_t>(at), static_cast<uint64_t>(last)));
+}
+
 // Copies the pages that the mirror has, which `source` shows, to memory of zeros: to read where it
 // has none would make them, and nobody would ever free them. Returns 0 or an errno value.
 int copy_present(int mirror, uint64_t offset, uint64_t length, const void* source, void* to) {
   auto at = static_cast<off_t>(offset);
   const auto last = static_cast<off_t>(offset + length);
   while ((at = lseek(mirror, at, SEEK_DATA)) >= 0 && at < last) {
-    const off_t hole = std::min(lseek(mirror, at, SEEK_HOLE), last);
-    if (hole <= at) return hole < 0 ? errno : EIO;
+    const off_t hole = hole_behind(mirror, at, last);
+    if (hole == at) return EIO;
     const uint64_t first = static_cast<uint64_t>(at) - offset;
     const auto bytes = static_cast<uint64_t>(hole - at);
     std::byte* const place = static_cast<std::byte*>(to) + first;
@@ -333,18 +341,28 @@ void* Migrator::copy_elsewhere(uint64_t offset, uint64_t length, int prot) {
   return nullptr;
 }
 
+namespace {
+
+// A slice of zeros, of which the kernel writes a huge page at once: one page, which stays in the
+// processor's cache, again and again.
+alignas(kPageBytes) constexpr std::byte kZeros[kPageBytes] = {};
+constexpr auto kZeroSlice = [] {
+  std::array<iovec, kSliceBytes / kPageBytes> pieces{};
+  pieces.fill({const_cast<std::byte*>(kZeros), kPageBytes});
+  return pieces;
+}();
+
+}  // namespace
+
 bool Migrator::clear(int mirror, uint64_t start, uint64_t end) {
-  static constexpr int kPieces = 32;
-  alignas(kPageBytes) static const std::byte kZeros[kPageBytes] = {};
-  iovec pieces[kPieces];
-  for (iovec& each : pieces) each = {const_cast<std::byte*>(kZeros), kPageBytes};
   auto at = static_cast<off_t>(start);
   const auto last = static_cast<off_t>(end);
   while ((at = lseek(mirror, at, SEEK_DATA)) >= 0 && at < last) {
-    const off_t hole = std::min(lseek(mirror, at, SEEK_HOLE), last);
+    const off_t hole = hole_behind(mirror, at, last);
+    if (hole == at) return false;
     while (at < hole) {
-      const auto count = std::min<off_t>(kPieces, (hole - at) / off_t{kPageBytes});
-      const ssize_t put = pwritev(mirror, pieces, static_cast<int>(count), at);
+      const auto count = std::min(kZeroSlice.size(), static_cast<uint64_t>(hole - at) / kPageBytes);
+      const ssize_t put = pwritev(mirror, kZeroSlice.data(), static_cast<int>(count), at);
       if (put <= 0 && errno != EINTR) return false;
       if (put > 0) at += put;
     }
@@ -365,7 +383,8 @@ int Migrator::read_mirror(int mirror, uint64_t offset, uint64_t length, void* to
   auto at = static_cast<off_t>(offset);
   const auto last = static_cast<off_t>(offset + length);
   while ((at = lseek(mirror, at, SEEK_DATA)) >= 0 && at < last) {
-    const off_t hole = std::min(lseek(mirror, at, SEEK_HOLE), last);
+    const off_t hole = hole_behind(mirror, at, last);
+    if (hole == at) return EIO;
     while (at < hole) {
       auto* const place = static_cast<std::byte*>(to) + (at - static_cast<off_t>(offset));
       const ssize_t got = pread(mirror, place, static_cast<size_t>(hole - at), at);
