@@ -10,6 +10,7 @@
 #include "verbs-shim/memory/guards.h"
 #include "verbs-shim/memory/page_release.h"
 #include "verbs-shim/memory/registrar_state.h"
+#include "verbs-shim/memory/settled_discard.h"
 
 namespace hostnic::memory {
 
@@ -29,6 +30,8 @@ class BareCalls {
   // The same where they have come before memory that went away earlier: [start, end) has been
   // registered. Called with the registrar's lock.
   void guard_behind(uint64_t start, uint64_t end);
+  // What a thread has made zeros of itself, in its own call.
+  SettledDiscard& settled_discard() { return settled_discard_; }
   Guards& guards() { return guards_; }
 
  private:
@@ -47,6 +50,7 @@ class BareCalls {
 
   RegistrarState& state_;
   PageRelease& release_;
+  SettledDiscard settled_discard_;
   Guards guards_;
 };
 

@@ -24,6 +24,7 @@ namespace {
 constinit std::mutex reading;
 
 bool read_call(int thread, BlockedCall& call) {
+  call.thread = thread;
   char line[256];
   const ssize_t got = read_of_thread(thread, "syscall", line);
   return got > 0 && parse_blocked_call(line, line + got, call);

@@ -19,6 +19,7 @@ namespace hostnic::memory {
 struct BlockedCall {
   long number = -1;
   uint64_t arguments[6] = {};
+  pid_t thread = 0;  // that waits
 };
 
 // The thread that reads events, and the descriptors by which it reaches the mirror and the

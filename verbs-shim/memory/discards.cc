@@ -13,6 +13,7 @@ namespace hostnic::memory {
 void BareCalls::settle_discard(const BlockedCall& call, const EventReader& reader) {
   Discard discard;
   for (size_t index = 0; find_discard(call, index, discard); index++) {
+    if (settled_discard_.covers(call, discard, state_.migrations_begun.load())) return;
     if (reader.is_late_fill) state_.late.drop(discard.start, discard.end);
     if (!before_discard(discard, reader.mirror)) return;
   }

@@ -465,6 +465,7 @@ void MemoryRegistrar::forget_parent() {
   new (&threads_mutex_) std::mutex;
   environment_read_ = false;
   bare_calls_.guards().forget(0, UINT64_MAX);  // they are not inherited
+  bare_calls_.settled_discard().forget();      // its thread is the parent's
   forks_.after_in_child();
 }
 

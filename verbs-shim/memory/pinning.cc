@@ -172,14 +172,15 @@ void Pinning::migrate(Request& request, const Area& area, uint64_t start, uint64
 }
 
 // What has migrated must get into the tables.
-void Pinning::reserve_for_migration() {
+void Pinning::begin_migration() {
   state_.table.reserve(1);
   state_.mirror_watch.reserve();
   state_.moved_views.reserve(state_.moved_views.size() + 1);
+  state_.migrations_begun.fetch_add(1);
 }
 
 void Pinning::migrate_now(Request& request, const Area& area, uint64_t start, uint64_t end) {
-  reserve_for_migration();
+  begin_migration();
   const auto moved = state_.migrator.move_to_mirror(start, end, area.prot);
   if (moved.error != 0)
     state_.set_reason("%s",
@@ -192,7 +193,7 @@ void Pinning::migrate_now(Request& request, const Area& area, uint64_t start, ui
 
 // Moves whole slices aside. Returns false if that is not possible, and nothing has changed.
 bool Pinning::migrate_late(Request& request, const Area& area, uint64_t start, uint64_t end) {
-  reserve_for_migration();
+  begin_migration();
   state_.migrator.prepare(start, area.prot);
   const uint64_t delta = Migrator::reserve_stash(start, end);
   if (delta == 0) return false;

@@ -29,7 +29,7 @@ class Pinning {
   void migrate(Request& request, const Area& area, uint64_t start, uint64_t end);
   void migrate_now(Request& request, const Area& area, uint64_t start, uint64_t end);
   bool migrate_late(Request& request, const Area& area, uint64_t start, uint64_t end);
-  void reserve_for_migration();
+  void begin_migration();
   void migrated(Request& request, uint64_t start, const PageRange& range);
   bool too_many_areas();
   bool may_migrate(Request& request, const Area& area);

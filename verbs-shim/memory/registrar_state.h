@@ -78,6 +78,8 @@ struct RegistrarState {
   MappingWatch mirror_watch;  // of what is in the mirror
   Revoker revoker;
   uint64_t last_number = 0;  // of a registration
+  // Counts the moves into the mirror when they begin, which end with the lock held.
+  std::atomic<uint64_t> migrations_begun{0};
   RawVector<pid_t> own_threads;
   RawVector<Area> areas_of_losses;  // has room from the start
   // Where the program may see pages of the mirror at another address than theirs.

@@ -226,23 +226,38 @@ int SystemCalls::madvise(void* at, size_t length_bytes, int advice) try {
 // Makes zeros of what is about to be discarded, as long as nobody else will. The watch notices
 // discards by whatever way they are made (discards.cc), but of several threads that discard at the
 // same moment it may miss one: it sees what a thread does that waits in the kernel, and reading the
-// event of another wakes this one for a moment.
-void SystemCalls::discard_first(const Discard& discard) {
-  if (state_.mirror_watch.reports()) {
+// event of another wakes this one for a moment. Returns whether that is noted for the watch, which
+// leaves it at that: the note is to be forgotten after the call.
+bool SystemCalls::discard_first(const Discard& discard) {
+  const uint64_t migrations = state_.migrations_begun.load();
+  const bool is_reported = state_.mirror_watch.reports();
+  if (is_reported) {
     // The lock may be taken for long: then the watch does what it can.
     const Critical critical(state_, std::try_to_lock);
-    if (critical.owns() && is_only_thread(state_.own_threads)) return;
+    if (critical.owns() && is_only_thread(state_.own_threads)) return false;
     if (critical.owns()) state_.late.drop_first(discard.start, discard.end);
   }
+  const bool any_aside = state_.late.asides().any_aside(discard.start, discard.end);
   bare_calls_.before_discard(discard, state_.mirror_fd);
+  return is_reported && !any_aside &&
+         bare_calls_.settled_discard().note(static_cast<pid_t>(syscall(SYS_gettid)), discard,
+                                            migrations);
+}
+
+int SystemCalls::discard(void* at, size_t length_bytes, int advice) {
+  const uint64_t start = address(at);
+  const bool is_noted =
+      discard_first({start, start + page_up(length_bytes), advice == MADV_DONTNEED_LOCKED});
+  const int result = libc_madvise(at, length_bytes, advice);
+  if (is_noted) bare_calls_.settled_discard().forget();
+  return result;
 }
 
 int SystemCalls::advise(void* at, size_t length_bytes, int advice) {
   const uint64_t start = address(at), end = start + page_up(length_bytes);
-  const bool of_locked = advice == MADV_DONTNEED_LOCKED;
-  const bool is_discard = advice == MADV_DONTNEED || of_locked;
+  const bool is_discard = advice == MADV_DONTNEED || advice == MADV_DONTNEED_LOCKED;
   if (is_discard && start % kPageBytes == 0 && in_mirror(start, end))
-    discard_first({start, end, of_locked});
+    return discard(at, length_bytes, advice);
   if ((advice == MADV_WIPEONFORK || advice == MADV_DONTFORK) && state_.has_migrated.load()) {
     const Critical critical(state_);
     large_moves_.bring_home(start, end);

@@ -90,7 +90,8 @@ class SystemCalls {
   bool in_mirror(uint64_t start, uint64_t end);
   int free_each_area(uint64_t start, uint64_t end);
   int advise(void* at, size_t length_bytes, int advice);
-  void discard_first(const Discard& discard);
+  bool discard_first(const Discard& discard);
+  int discard(void* at, size_t length_bytes, int advice);
   bool any_without_stash(uint64_t start, uint64_t end);
   int madvise_part(uint64_t start, uint64_t end, int advice, bool in_mirror, uint64_t stash_delta);
 

@@ -11,10 +11,12 @@
 #include <sys/syscall.h>
 #include <sys/uio.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cstddef>
 #include <cstring>
+#include <fstream>
 #include <iterator>
 #include <string>
 #include <string_view>
@@ -25,6 +27,7 @@
 #include "verbs-shim/memory/mapping_watch.h"
 #include "verbs-shim/memory/raw_memory.h"
 #include "verbs-shim/memory/revoker.h"
+#include "verbs-shim/memory/settled_discard.h"
 
 #ifndef UFFD_USER_MODE_ONLY
 #define UFFD_USER_MODE_ONLY 1
@@ -72,6 +75,31 @@ TEST(BlockedCalls, DiscardsOfListsAreFound) {
   call.arguments[1] = reinterpret_cast<uint64_t>(list);
   call.arguments[3] = MADV_COLD;
   EXPECT_FALSE(memory::find_discard(call, 0, discard));
+}
+
+// Another thread may write to the same pages, and discard them past the library.
+TEST(SettledDiscards, OneCallOfOneThreadIsCovered) {
+  memory::SettledDiscard settled;
+  const memory::Discard discard{0x7000, 0x9000, false};
+  const memory::BlockedCall call{SYS_madvise, {0x7000, 0x2000, MADV_DONTNEED}, 5};
+  EXPECT_FALSE(settled.covers(call, discard, 1)) << "nothing is noted";
+  ASSERT_TRUE(settled.note(5, discard, 1));
+  EXPECT_TRUE(settled.covers(call, discard, 1));
+  EXPECT_FALSE(settled.covers(call, discard, 2)) << "pages may have come since";
+  memory::BlockedCall other = call;
+  other.thread = 6;
+  EXPECT_FALSE(settled.covers(other, discard, 1)) << "another thread";
+  other = call;
+  other.number = SYS_process_madvise;
+  EXPECT_FALSE(settled.covers(other, discard, 1)) << "another call";
+  for (const memory::Discard& each :
+       {memory::Discard{0x6000, 0x9000, false}, memory::Discard{0x7000, 0xa000, false},
+        memory::Discard{0x7000, 0x9000, true}})
+    EXPECT_FALSE(settled.covers(call, each, 1)) << "another range";
+  EXPECT_FALSE(settled.note(6, discard, 1)) << "the place is taken";
+  settled.forget();
+  EXPECT_FALSE(settled.covers(call, discard, 1));
+  EXPECT_TRUE(settled.note(6, discard, 1));
 }
 
 // A thread that discards a page of which a userfaultfd reports.
@@ -298,6 +326,39 @@ TEST_F(MemoryTest, ThreadsDiscardAtTheSameMoment) {
     });
   for (std::thread& each : threads) each.join();
   EXPECT_EQ(0u, wrong);
+  nic.remove(mr);
+}
+
+// Bytes that this process has written by system calls.
+uint64_t written_bytes() {
+  std::ifstream io("/proc/self/io");
+  for (std::string word; io >> word;)
+    if (uint64_t bytes = 0; word == "wchar:" && io >> bytes) return bytes;
+  return 0;
+}
+
+// It takes as long as to write all that is discarded: a GiB would take twice that.
+TEST_F(MemoryTest, WhatOneOfSeveralThreadsDiscardsIsMadeZerosOnce) {
+  if (!migrates()) GTEST_SKIP() << registrar().status();
+  constexpr size_t kLength = 4 * kMiB;
+  Buffer buffer(kLength);
+  buffer.fill(3);
+  Nic::Mr mr;
+  ASSERT_TRUE(nic.add(buffer.va(), kLength, mr)) << nic.error;
+  ASSERT_TRUE(all_of_kind(mr, RegionKind::kMirror)) << how_it_is();
+  std::atomic<bool> stop{false};
+  std::thread other([&] {
+    while (!stop) std::this_thread::yield();
+  });
+  const uint64_t before = written_bytes();
+  EXPECT_EQ(registrar().system_calls().madvise(buffer.data(), kLength, MADV_DONTNEED), 0);
+  const uint64_t written = written_bytes() - before;
+  stop = true;
+  other.join();
+  EXPECT_EQ(std::count(buffer.data(), buffer.data() + kLength, std::byte{0}),
+            static_cast<ptrdiff_t>(kLength));
+  EXPECT_GE(written, kLength);
+  EXPECT_LT(written, kLength + kMiB);
   nic.remove(mr);
 }
 

@@ -349,9 +349,13 @@ TEST(LateRegistration, AForkedChildRegistersItsOwn) {
       ASSERT_TRUE(registrar.init(*mirror).has_value());
       LateNic own;
       LateNic::Mr its;
-      ASSERT_TRUE(own.add(buffer.va(), kLarge, its));
+      // The stack of the child's own thread may lie beside the buffer: what is close to that is
+      // not late.
+      constexpr uint64_t kBeside = 4 * kMiB;
+      ASSERT_TRUE(own.add(buffer.va() + kBeside, kLarge - 2 * kBeside, its));
       EXPECT_TRUE(its.any_late());
-      EXPECT_EQ(0u, own.wrong(its, 1));
+      for (uint64_t i = kBeside; i < kLarge - kBeside; i += 997)
+        ASSERT_EQ(Buffer::pattern(1, i), own.at(its, buffer.va() + i));
       own.remove(its);
       EXPECT_TRUE(is_right(buffer, 1));
     });
