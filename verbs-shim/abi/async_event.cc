@@ -99,9 +99,9 @@ bool describe(uint64_t record, ibv_async_event& event) {
   return false;
 }
 
-constexpr int kWaitAgain = -1;
+constexpr int kAwaitNext = -1;
 
-// Delivers an event that was waited for. Returns 0, an errno value, or kWaitAgain when what it is
+// Delivers an event that was waited for. Returns 0, an errno value, or kAwaitNext when what it is
 // about is gone. The context may be gone as well, as a channel may (channel.cc). It is not inline
 // because of EventQueue::wait().
 [[gnu::noinline]] int deliver(uint64_t context_id, ibv_async_event& event) {
@@ -111,7 +111,7 @@ constexpr int kWaitAgain = -1;
   uint64_t record = 0;
   const EventQueue::Taken taken = object_of(context)->async_events.take(record);
   if (taken == EventQueue::Taken::kClosed) return EIO;
-  return taken == EventQueue::Taken::kRecord && describe(record, event) ? 0 : kWaitAgain;
+  return taken == EventQueue::Taken::kRecord && describe(record, event) ? 0 : kAwaitNext;
 }
 
 template <typename Object>
@@ -162,8 +162,8 @@ HOSTNIC_VERB int ibv_get_async_event(ibv_context* context, ibv_async_event* even
   if (!is_ours(Kind::kContext, context)) return real.foreign(context, event) == 0 ? 0 : -1;
   const uint64_t id = object_of(context)->id;
   const int fd = object_of(context)->async_events.fd();
-  int error = kWaitAgain;
-  while (error == kWaitAgain) {
+  int error = kAwaitNext;
+  while (error == kAwaitNext) {
     error = EventQueue::wait(fd);
     if (error == 0) error = deliver(id, *event);
   }

@@ -22,12 +22,12 @@ constexpr int kMostLooks = 1000;    // at areas, while pages are being copied
 constexpr size_t kMostParts = 256;  // that a move takes out of the mirror
 // The lock is waited for so long: who has it may wait for the thread that reads events.
 constexpr int kLockTries = 2'500;
-constexpr long kPauseNs = 200'000;
+constexpr long kLockPauseNs = 200'000;
 
 bool lock_in_time(std::unique_lock<std::mutex>& lock) {
   for (int tries = 0; tries < kLockTries; tries++) {
     if (lock.try_lock()) return true;
-    const timespec pause{0, kPauseNs};
+    const timespec pause{0, kLockPauseNs};
     nanosleep(&pause, nullptr);
   }
   return false;

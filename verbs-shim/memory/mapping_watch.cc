@@ -32,7 +32,7 @@ constexpr size_t kEventsAtOnce = 16;
 // The time that a registration waits for other threads' unmappings: some seconds, and then it may
 // be taken for what was unmapped, which is an error to its user and harms nobody.
 constexpr unsigned kYields = 100, kMostTries = 100'000;
-constexpr long kPauseNs = 20'000;
+constexpr long kReportPauseNs = 20'000;
 // The thread that has moved memory raises its events one after the other.
 constexpr int kMoveMs = 100;
 
@@ -165,7 +165,7 @@ void MappingWatch::wait_for_reports() const {
   for (unsigned tries = 0;
        tries < kMostTries && report_is_due() && drains_.load(std::memory_order_acquire) - begin < 2;
        tries++) {
-    const timespec pause{0, kPauseNs};
+    const timespec pause{0, kReportPauseNs};
     tries < kYields ? void(sched_yield()) : void(nanosleep(&pause, nullptr));
   }
   errno = error;

@@ -18,7 +18,7 @@ namespace hostnic::memory {
 namespace {
 
 constexpr size_t kSlicePages = kSliceBytes / kPageBytes;
-constexpr int kTries = 1000;
+constexpr int kPageTries = 1000;
 
 // Leaves nothing at addresses of the window but their reservation.
 void give_up(void* at, uint64_t length) {
@@ -125,7 +125,7 @@ void* Migrator::map_incoming(uint64_t start, uint64_t length) const {
     raw_madvise(incoming, length, MADV_COLLAPSE);
   }
   for (int tries = 0; raw_madvise(incoming, length, MADV_POPULATE_WRITE) != 0; tries++) {
-    if ((errno == EAGAIN || errno == EINTR) && tries < kTries) continue;
+    if ((errno == EAGAIN || errno == EINTR) && tries < kPageTries) continue;
     const int error = errno;
     give_up(incoming, length);
     errno = error;
@@ -263,7 +263,7 @@ namespace {
 int make_pages(std::byte* at, uint64_t length) {
   for (int tries = 0; raw_madvise(at, length, MADV_POPULATE_WRITE) != 0; tries++) {
     if (errno == EINVAL) return 0;  // before Linux 5.14
-    if ((errno != EAGAIN && errno != EINTR) || tries == kTries) return errno;
+    if ((errno != EAGAIN && errno != EINTR) || tries == kPageTries) return errno;
   }
   return 0;
 }

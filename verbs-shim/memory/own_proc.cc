@@ -22,7 +22,7 @@ namespace {
 
 constexpr std::string_view kFolder = "/proc/self/";
 constexpr size_t kLongestName = 64;
-constexpr int kTries = 10;
+constexpr int kOpenTries = 10;
 
 // A file that is kept open. What bypasses libc may have put another one in its place.
 struct KeptFile {
@@ -156,7 +156,7 @@ int open_own_proc(const char* name, int flags) {
   flags |= O_CLOEXEC;
   int fd = open_by_name(name, flags);
   // Another thread that does the same may end the moment.
-  for (int tries = 0; fd < 0 && errno == EACCES && tries < kTries; tries++)
+  for (int tries = 0; fd < 0 && errno == EACCES && tries < kOpenTries; tries++)
     fd = open_as_dumpable(name, flags);
   if (fd < 0 && errno == EMFILE) fd = open_beyond_limit(name, flags);
   return fd;

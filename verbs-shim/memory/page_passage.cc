@@ -19,8 +19,8 @@
 namespace hostnic::memory {
 namespace {
 
-constexpr int64_t kPauseNs = 100'000, kMemoryPauseNs = 1'000'000;
-constexpr int kTries = 1000, kYields = 100;
+constexpr int64_t kCopyPauseNs = 100'000, kMemoryPauseNs = 1'000'000;
+constexpr int kTakeTries = 1000, kYields = 100;
 constexpr int kCopyTries = 150;  // of a page while mappings change: some milliseconds
 constexpr int kMemoryTries = 5;  // for a page while the system has no memory; then the next order
 
@@ -40,7 +40,7 @@ void sleep_ns(int64_t ns) {
 
 // A change of mappings that has been read ends when its thread runs, which others may keep from
 // that.
-void let_others_run(int tries) { tries < kYields ? void(sched_yield()) : sleep_ns(kPauseNs); }
+void let_others_run(int tries) { tries < kYields ? void(sched_yield()) : sleep_ns(kCopyPauseNs); }
 
 int PagePassage::reserve() {
   if (window_ != 0) return 0;
@@ -130,7 +130,7 @@ void PagePassage::unmap_transit() const {
 int PagePassage::take_out(uint64_t to, uint64_t from, uint64_t& length) const {
   const PageMover mover(own_.userfault, own_.pagemap);
   bool own = false;
-  for (int tries = 0; tries < kTries; tries++) {
+  for (int tries = 0; tries < kTakeTries; tries++) {
     uint64_t moved = 0;
     const int error = mover.move_some(to, from, length, moved);
     if (error == 0) {

@@ -31,7 +31,7 @@
 namespace hostnic::memory {
 namespace {
 
-constexpr int kTries = 1000, kPausesGoingBack = 100, kPauseNs = 1'000'000;
+constexpr int kChangeTries = 1000, kPausesGoingBack = 100, kHomePauseNs = 1'000'000;
 
 }  // namespace
 
@@ -104,7 +104,8 @@ int Userfault::stop(uint64_t start, uint64_t length_bytes, bool missing) {
   protect.mode = UFFDIO_WRITEPROTECT_MODE_WP;
   for (int tries = 0; ioctl(fd_, UFFDIO_WRITEPROTECT, &protect) != 0; tries++) {
     const int error = errno;
-    if ((error == EAGAIN || error == EINTR) && tries < kTries) continue;  // mappings are changing
+    if ((error == EAGAIN || error == EINTR) && tries < kChangeTries)
+      continue;  // mappings are changing
     release(start, length_bytes);
     return error;
   }
@@ -150,7 +151,7 @@ void Userfault::put_back(uint64_t to, uint64_t from, uint64_t length_bytes) {
     if (error == 0) continue;
     const bool may_pass = error == ENOMEM || error == EAGAIN || error == EBUSY;
     if (may_pass && pauses++ < kPausesGoingBack) {
-      const timespec pause{0, kPauseNs};
+      const timespec pause{0, kHomePauseNs};
       nanosleep(&pause, nullptr);
     } else {
       copy_back(to + done, from + done);
@@ -167,7 +168,7 @@ void Userfault::copy_back(uint64_t page, uint64_t from) const {
   copy.len = kPageBytes;
   for (int tries = 0; tries < kPausesGoingBack && ioctl(fd_, UFFDIO_COPY, &copy) != 0; tries++) {
     if (errno != ENOMEM && errno != EAGAIN && errno != EINTR) return;
-    const timespec pause{0, kPauseNs};
+    const timespec pause{0, kHomePauseNs};
     nanosleep(&pause, nullptr);
   }
 }
@@ -178,7 +179,7 @@ int Userfault::move_pages(uint64_t to, uint64_t from, uint64_t length_bytes) {
   for (uint64_t done = 0, moved = 0; done < length_bytes; done += moved) {
     const int error = mover.move_some(to + done, from + done, length_bytes - done, moved);
     if (error == 0) continue;
-    if ((error != EAGAIN && error != EINTR) || ++tries == kTries) return error;
+    if ((error != EAGAIN && error != EINTR) || ++tries == kChangeTries) return error;
     sched_yield();
   }
   return 0;

@@ -21,6 +21,7 @@
 #include "dataplane/daemon/trust/foreign_descriptors.h"
 #include "dataplane/memory/hole_guard.h"
 #include "dataplane/memory/mirror.h"
+#include "protocol/bytes_of.h"
 
 namespace hostnic {
 namespace {
@@ -66,10 +67,6 @@ void say_whether_holes_are_guarded() {
           "hostnicd pays for them: there is no userfaultfd here (Linux before 5.11, or a filter of "
           "system calls)");
   });
-}
-
-std::span<const std::byte> bytes_of(const auto& value) {
-  return std::as_bytes(std::span(&value, 1));
 }
 
 }  // namespace

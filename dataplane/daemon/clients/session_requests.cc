@@ -9,13 +9,10 @@
 #include "dataplane/daemon/clients/session.h"
 #include "dataplane/daemon/observe/error_book.h"
 #include "dataplane/daemon/observe/explain.h"
+#include "protocol/bytes_of.h"
 
 namespace hostnic {
 namespace {
-
-std::span<const std::byte> bytes_of(const auto& value) {
-  return std::as_bytes(std::span(&value, 1));
-}
 
 // What fits a line of the library's log.
 std::string_view limited_text(std::string_view text) {

@@ -13,20 +13,13 @@
 
 #include <algorithm>
 
+#include "dataplane/daemon/network/front_as.h"
 #include "dataplane/daemon/network/socket_address.h"
 
 namespace hostnic {
 namespace {
 
 constexpr uint16_t kDiscardPort = 9;
-
-template <class T>
-std::optional<T> front_as(std::span<const std::byte> bytes) {
-  if (bytes.size() < sizeof(T)) return std::nullopt;
-  T value;
-  memcpy(&value, bytes.data(), sizeof value);
-  return value;
-}
 
 // The attribute's value behind the fixed part of a message's body; nothing: there is none.
 std::optional<std::span<const std::byte>> attribute_of(std::span<const std::byte> body,

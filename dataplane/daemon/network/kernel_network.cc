@@ -9,20 +9,13 @@
 #include <algorithm>
 #include <optional>
 
+#include "dataplane/daemon/network/front_as.h"
+
 namespace hostnic {
 namespace {
 
 // IFF_LOWER_UP of <linux/if.h>, which can't be included beside <net/if.h>.
 constexpr unsigned kIffLowerUp = 1 << 16;
-
-// Copies a structure from the beginning of the bytes, which need not be aligned.
-template <class T>
-std::optional<T> front_as(std::span<const std::byte> bytes) {
-  if (bytes.size() < sizeof(T)) return std::nullopt;
-  T value;
-  memcpy(&value, bytes.data(), sizeof value);
-  return value;
-}
 
 // Removes so many bytes, and the pad behind them, from the front.
 std::span<const std::byte> without_front(std::span<const std::byte> bytes, size_t count) {

@@ -3,7 +3,6 @@
 
 #include <errno.h>
 #include <net/if.h>
-#include <sys/random.h>
 
 #include <cstdio>
 #include <cstring>
@@ -11,18 +10,13 @@
 #include "dataplane/daemon/lcore/clock.h"
 #include "dataplane/daemon/network/kernel_neighbour.h"
 #include "dataplane/daemon/observe/told.h"
+#include "dataplane/daemon/random_number.h"
 #include "protocol/hostif/version.h"
 #include "protocol/wire/hostnic/headers.h"
 #include "protocol/wire/udp.h"
 
 namespace hostnic {
 namespace {
-
-uint64_t random_number() {
-  uint64_t number = 1;
-  [[maybe_unused]] const ssize_t got = getrandom(&number, sizeof number, GRND_NONBLOCK);
-  return number;
-}
 
 cm::Inquiry inquiry_of(const InquiryKey& key, uint64_t transaction_id, uint32_t request_id) {
   return {transaction_id, request_id, key.own_qpn, key.peer_qpn, key.datagram_bytes};

@@ -3,17 +3,16 @@
 
 #include <errno.h>
 #include <net/if.h>
-#include <sys/random.h>
 
 #include <algorithm>
 
 #include "dataplane/daemon/ports/udp/udp_port.h"
+#include "dataplane/daemon/random_number.h"
 #include "protocol/wire/multicast.h"
 
 namespace hostnic {
 namespace {
 
-constexpr uint8_t kPortNumber = 1;
 constexpr uint16_t kFirstEphemeral = 32768, kEphemeralPorts = 28232;
 
 }  // namespace
@@ -170,8 +169,7 @@ UserShares& CmAddresses::port_shares(uint16_t port_space, uint16_t port) {
 // Takes a port; 0 means any that is free.
 int CmAddresses::take_port(CmId& id, uint16_t port) {
   if (port == 0) {
-    uint32_t start = 0;
-    [[maybe_unused]] const ssize_t got = getrandom(&start, sizeof(start), GRND_NONBLOCK);
+    const auto start = static_cast<uint32_t>(random_number());
     for (uint32_t i = 0; i < kEphemeralPorts && port == 0; ++i) {
       const auto candidate =
           static_cast<uint16_t>(kFirstEphemeral + (start % kEphemeralPorts + i) % kEphemeralPorts);

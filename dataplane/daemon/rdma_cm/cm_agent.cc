@@ -5,7 +5,6 @@
 #include <fmt/format.h>
 #include <string.h>
 #include <sys/epoll.h>
-#include <sys/random.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 
@@ -13,6 +12,7 @@
 
 #include "dataplane/daemon/lcore/clock.h"
 #include "dataplane/daemon/log.h"
+#include "dataplane/daemon/random_number.h"
 #include "dataplane/daemon/trust/foreign_descriptors.h"
 #include "protocol/hostif/control_socket.h"
 #include "protocol/wire/ipv4.h"
@@ -21,12 +21,6 @@ namespace hostnic {
 namespace {
 
 constexpr size_t kMaxFiles = 4096;
-
-uint32_t random_number() {
-  uint32_t number = 1;
-  [[maybe_unused]] const ssize_t got = getrandom(&number, sizeof(number), GRND_NONBLOCK);
-  return number;
-}
 
 bool watch(int epoll_fd, int fd) {
   epoll_event event{};
@@ -57,8 +51,9 @@ CmAgent::CmAgent(Daemon& daemon, int epoll_fd, Taker others)
     nic.index = index++;
     nic.timescale = daemon_.plan().timescale;
     nic.queue = std::make_unique<ManagementQueue>();
-    nic.endpoint = std::make_unique<cm::Endpoint>(
-        random_number(), be64toh(daemon_.device_info(instance).node_guid), kMaxConnections);
+    nic.endpoint = std::make_unique<cm::Endpoint>(static_cast<uint32_t>(random_number()),
+                                                  be64toh(daemon_.device_info(instance).node_guid),
+                                                  kMaxConnections);
     watch(epoll_fd_, nic.queue->event_fd());
     ManagementQueue* queue = nic.queue.get();
     instance.lcore->run_on([&] { instance.nic->set_management(queue); });

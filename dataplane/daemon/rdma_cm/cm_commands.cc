@@ -12,6 +12,7 @@
 
 #include "dataplane/daemon/network/socket_address.h"
 #include "dataplane/daemon/rdma_cm/cm_address.h"
+#include "protocol/bytes_of.h"
 #include "protocol/wire/multicast.h"
 
 namespace hostnic {
@@ -19,7 +20,6 @@ namespace {
 
 constexpr uint32_t kMaxBacklog = 1024;
 constexpr uint32_t kMaxMulticasts = 256;
-constexpr uint8_t kPortNumber = 1;
 constexpr uint8_t kQpTypeUd = 4;
 constexpr uint32_t kUnknownIndex = UINT32_MAX;
 
@@ -32,11 +32,6 @@ struct WriteEvent {
 };
 constexpr uint32_t kUserEvent = 18, kInternalEvent = 19;  // of enum rdma_cm_event_type
 constexpr size_t kMaxWrittenEvents = 1024;                // that wait in one file
-
-template <typename T>
-std::span<const std::byte> bytes_of(const T& value) {
-  return std::as_bytes(std::span(&value, 1));
-}
 
 // Takes as much of a T as the program gave: it may have been built with an older, shorter one.
 template <typename T>

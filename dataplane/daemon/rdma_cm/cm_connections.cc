@@ -14,7 +14,6 @@
 namespace hostnic {
 namespace {
 
-constexpr uint8_t kPortNumber = 1;
 // The delay that the kernel tells of RoCE devices.
 constexpr uint8_t kAckDelay = 15;
 

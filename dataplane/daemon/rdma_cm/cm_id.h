@@ -29,6 +29,8 @@ namespace hostnic {
 struct CmFile;
 struct CmNic;
 
+inline constexpr uint8_t kPortNumber = 1;  // a device has one port
+
 // The most connections of a NIC, those included that have ended and still answer late messages.
 inline constexpr size_t kMaxConnections = 65536;
 

@@ -1,21 +1,15 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "dataplane/daemon/rdma_cm/cm_ids.h"
 
-#include <sys/random.h>
-
 #include <optional>
 #include <vector>
+
+#include "dataplane/daemon/random_number.h"
 
 namespace hostnic {
 namespace {
 
 constexpr size_t kMaxIds = 65536;
-
-uint32_t random_number() {
-  uint32_t number = 1;
-  [[maybe_unused]] const ssize_t got = getrandom(&number, sizeof(number), GRND_NONBLOCK);
-  return number;
-}
 
 }  // namespace
 
@@ -40,7 +34,7 @@ CmId* CmIds::add(CmFile& file) {
   id.handle = next_handle_++;
   id.file = &file;
   // The PSN is chosen here, because the queue pair learns it before the peer does.
-  id.own_psn = random_number() & 0xffffff;
+  id.own_psn = static_cast<uint32_t>(random_number()) & 0xffffff;
   return &id;
 }
 

@@ -10,7 +10,7 @@ namespace {
 
 using State = InquiryResult::State;
 constexpr TimeNs kBegin = 1'000'000'000'000;
-constexpr uint64_t kMs = 1'000'000;
+constexpr uint64_t kMsNs = 1'000'000;
 
 class InquiryBookTest : public testing::Test {
  protected:
@@ -41,13 +41,13 @@ TEST_F(InquiryBookTest, AQuestionGoesFourTimesAndThenTheKernelIsAsked) {
   ASSERT_NE(question, nullptr);
   uint32_t sent = 0, handshakes = 0, datagrams = 0;
   TimeNs given_up_ns = 0;
-  for (TimeNs now = kBegin; given_up_ns == 0 && now < kBegin + 3000 * kMs; now += kMs) {
+  for (TimeNs now = kBegin; given_up_ns == 0 && now < kBegin + 3000 * kMsNs; now += kMsNs) {
     EXPECT_EQ(open(key(1), now), question);
     const auto due = InquiryBook::due(*question, now);
     sent += due.question ? 1 : 0;
     handshakes += due.handshake ? 1 : 0;
     if (due.handshake) {
-      EXPECT_EQ(now, kBegin + 70 * kMs) << "10, 20 and 40 ms after each other";
+      EXPECT_EQ(now, kBegin + 70 * kMsNs) << "10, 20 and 40 ms after each other";
     }
     datagrams += due.datagram ? 1 : 0;
     if (due.is_given_up) given_up_ns = now;
@@ -63,7 +63,7 @@ TEST_F(InquiryBookTest, APaddedOneIsGivenUpEarlierAndAsksNoKernel) {
   padded.datagram_bytes = 4096;
   auto* const question = open(padded, kBegin);
   ASSERT_NE(question, nullptr);
-  for (TimeNs now = kBegin; now < kBegin + InquiryBook::kLongSilentNs; now += kMs) {
+  for (TimeNs now = kBegin; now < kBegin + InquiryBook::kLongSilentNs; now += kMsNs) {
     const auto due = InquiryBook::due(*question, now);
     EXPECT_FALSE(due.handshake || due.datagram || due.is_given_up);
   }
@@ -73,8 +73,8 @@ TEST_F(InquiryBookTest, APaddedOneIsGivenUpEarlierAndAsksNoKernel) {
 TEST_F(InquiryBookTest, AnAnswerIsKeptForTwoSecondsAndThenAskedForAnew) {
   auto* question = open(key(1), kBegin);
   EXPECT_TRUE(is_new_);
-  InquiryBook::settle(*question, State::kAnswered, kBegin + kMs);
-  const TimeNs last = kBegin + kMs + InquiryBook::kFreshNs - 1;
+  InquiryBook::settle(*question, State::kAnswered, kBegin + kMsNs);
+  const TimeNs last = kBegin + kMsNs + InquiryBook::kFreshNs - 1;
   question = open(key(1), last);
   EXPECT_FALSE(is_new_);
   EXPECT_EQ(question->result.state, State::kAnswered);
@@ -110,7 +110,7 @@ TEST_F(InquiryBookTest, AClientHasItsShareAndNotOthers) {
 TEST_F(InquiryBookTest, WhoeverDoesNotComeAgainHasGivenUp) {
   for (uint32_t i = 0; i < InquiryBook::kQuestions; ++i)
     ASSERT_NE(open(key(i, i), kBegin + i), nullptr);
-  EXPECT_EQ(open(key(999, 999), kBegin + kMs), nullptr) << "all are open";
+  EXPECT_EQ(open(key(999, 999), kBegin + kMsNs), nullptr) << "all are open";
   const TimeNs later = kBegin + 2 * InquiryBook::kSilentNs;
   auto* const question = open(key(999, 999), later);
   ASSERT_NE(question, nullptr);

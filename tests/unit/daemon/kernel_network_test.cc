@@ -17,33 +17,35 @@ namespace {
 
 using Bytes = std::vector<std::byte>;
 
-void append(Bytes& to, const void* from, size_t bytes) {
+void add_bytes(Bytes& to, const void* from, size_t bytes) {
   const auto* const begin = static_cast<const std::byte*>(from);
   to.insert(to.end(), begin, begin + bytes);
   to.resize(NLMSG_ALIGN(to.size()));
 }
 
 // A message of some fixed part and attributes, as the kernel writes it.
-class Message {
+class NetlinkMessage {
  public:
   template <class Fixed>
-  Message(uint16_t type, const Fixed& fixed) : type_(type) {
-    append(body_, &fixed, sizeof fixed);
+  NetlinkMessage(uint16_t type, const Fixed& fixed) : type_(type) {
+    add_bytes(body_, &fixed, sizeof fixed);
   }
-  Message& with(uint16_t type, const void* value, size_t bytes) {
+  NetlinkMessage& with(uint16_t type, const void* value, size_t bytes) {
     const rtattr attribute{static_cast<uint16_t>(sizeof(rtattr) + bytes), type};
-    append(body_, &attribute, sizeof attribute);
-    append(body_, value, bytes);
+    add_bytes(body_, &attribute, sizeof attribute);
+    add_bytes(body_, value, bytes);
     return *this;
   }
-  Message& with(uint16_t type, uint32_t value) { return with(type, &value, sizeof value); }
-  Message& with(uint16_t type, const char* text) { return with(type, text, strlen(text) + 1); }
+  NetlinkMessage& with(uint16_t type, uint32_t value) { return with(type, &value, sizeof value); }
+  NetlinkMessage& with(uint16_t type, const char* text) {
+    return with(type, text, strlen(text) + 1);
+  }
   Bytes bytes() const {
     nlmsghdr header{};
     header.nlmsg_len = static_cast<uint32_t>(sizeof header + body_.size());
     header.nlmsg_type = type_;
     Bytes all;
-    append(all, &header, sizeof header);
+    add_bytes(all, &header, sizeof header);
     all.insert(all.end(), body_.begin(), body_.end());
     return all;
   }
@@ -64,15 +66,17 @@ ifinfomsg link(int index, unsigned flags, uint8_t family = AF_UNSPEC) {
   return message;
 }
 
-Message new_link(int index, const char* name, uint32_t mtu, unsigned flags = kUp) {
-  return Message(RTM_NEWLINK, link(index, flags)).with(IFLA_IFNAME, name).with(IFLA_MTU, mtu);
+NetlinkMessage new_link(int index, const char* name, uint32_t mtu, unsigned flags = kUp) {
+  return NetlinkMessage(RTM_NEWLINK, link(index, flags))
+      .with(IFLA_IFNAME, name)
+      .with(IFLA_MTU, mtu);
 }
 
-Message address(uint16_t type, uint32_t index, uint32_t ip, uint8_t family = AF_INET) {
+NetlinkMessage address(uint16_t type, uint32_t index, uint32_t ip, uint8_t family = AF_INET) {
   ifaddrmsg message{};
   message.ifa_family = family;
   message.ifa_index = index;
-  return Message(type, message).with(IFA_LOCAL, htonl(ip));
+  return NetlinkMessage(type, message).with(IFA_LOCAL, htonl(ip));
 }
 
 class KernelNetworkTest : public testing::Test {
@@ -83,13 +87,13 @@ class KernelNetworkTest : public testing::Test {
     outcome_ = network_.apply(datagram, [&] { ++changes; });
     return changes;
   }
-  int say(const Message& message) { return say(message.bytes()); }
+  int say(const NetlinkMessage& message) { return say(message.bytes()); }
 
   KernelNetwork network_;
   KernelNetwork::Outcome outcome_;
 };
 
-constexpr uint32_t kIp = 0x0a000001, kOtherIp = 0x0a000002;
+constexpr uint32_t kIp = 0x0a000001, kSecondIp = 0x0a000002;
 
 TEST_F(KernelNetworkTest, InterfacesAndTheirAddresses) {
   EXPECT_EQ(say(new_link(3, "veth0", 1500)), 1);
@@ -100,7 +104,7 @@ TEST_F(KernelNetworkTest, InterfacesAndTheirAddresses) {
   EXPECT_EQ(interface->mtu_bytes, 1500u);
   EXPECT_TRUE(interface->up);
   EXPECT_EQ(network_.with(gid_of(Ipv4Address{kIp})), interface);
-  EXPECT_EQ(network_.with(gid_of(Ipv4Address{kOtherIp})), nullptr);
+  EXPECT_EQ(network_.with(gid_of(Ipv4Address{kSecondIp})), nullptr);
   EXPECT_EQ(network_.named("veth"), nullptr);
 }
 
@@ -153,7 +157,7 @@ TEST_F(KernelNetworkTest, EachMessageOfADatagramIsApplied) {
 TEST_F(KernelNetworkTest, AnInterfaceTakesItsAddressesWithIt) {
   say(new_link(3, "veth0", 1500));
   say(address(RTM_NEWADDR, 3, kIp));
-  EXPECT_EQ(say(Message(RTM_DELLINK, link(3, 0))), 1);
+  EXPECT_EQ(say(NetlinkMessage(RTM_DELLINK, link(3, 0))), 1);
   EXPECT_EQ(network_.named("veth0"), nullptr);
   EXPECT_EQ(network_.with(gid_of(Ipv4Address{kIp})), nullptr);
   say(new_link(4, "veth0", 1500));
@@ -164,14 +168,14 @@ TEST_F(KernelNetworkTest, AnInterfaceTakesItsAddressesWithIt) {
 // A member that leaves a bridge is announced as a link of the bridge's family that is gone.
 TEST_F(KernelNetworkTest, WhatABridgeSaysOfItsMembersIsNotOfTheInterface) {
   say(new_link(3, "veth0", 1500));
-  EXPECT_EQ(say(Message(RTM_NEWLINK, link(3, 0, AF_BRIDGE)).with(IFLA_MTU, 1u)), 0);
-  EXPECT_EQ(say(Message(RTM_DELLINK, link(3, 0, AF_BRIDGE))), 0);
+  EXPECT_EQ(say(NetlinkMessage(RTM_NEWLINK, link(3, 0, AF_BRIDGE)).with(IFLA_MTU, 1u)), 0);
+  EXPECT_EQ(say(NetlinkMessage(RTM_DELLINK, link(3, 0, AF_BRIDGE))), 0);
   EXPECT_TRUE(network_.named("veth0")->up);
 }
 
 TEST_F(KernelNetworkTest, WhatAMessageDoesNotSayStays) {
   say(new_link(3, "wlan0", 1500));
-  EXPECT_EQ(say(Message(RTM_NEWLINK, link(3, kUp))), 0);
+  EXPECT_EQ(say(NetlinkMessage(RTM_NEWLINK, link(3, kUp))), 0);
   EXPECT_EQ(network_.named("wlan0")->mtu_bytes, 1500u);
 }
 
@@ -184,9 +188,9 @@ TEST_F(KernelNetworkTest, OtherFamiliesAndUnknownInterfacesHaveNoAddressForUs) {
 // IFA_ADDRESS of a tunnel is the other end's.
 TEST_F(KernelNetworkTest, TheOwnEndOfATunnelIsTheAddress) {
   say(new_link(3, "tun0", 1500));
-  say(address(RTM_NEWADDR, 3, kIp).with(IFA_ADDRESS, htonl(kOtherIp)));
+  say(address(RTM_NEWADDR, 3, kIp).with(IFA_ADDRESS, htonl(kSecondIp)));
   EXPECT_NE(network_.with(gid_of(Ipv4Address{kIp})), nullptr);
-  EXPECT_EQ(network_.with(gid_of(Ipv4Address{kOtherIp})), nullptr);
+  EXPECT_EQ(network_.with(gid_of(Ipv4Address{kSecondIp})), nullptr);
 }
 
 TEST_F(KernelNetworkTest, TheLoopbackNetworkIsOneInterfaces) {
@@ -198,11 +202,11 @@ TEST_F(KernelNetworkTest, TheLoopbackNetworkIsOneInterfaces) {
 }
 
 TEST_F(KernelNetworkTest, EndsAndErrors) {
-  say(Message(NLMSG_DONE, int32_t{0}));
+  say(NetlinkMessage(NLMSG_DONE, int32_t{0}));
   EXPECT_TRUE(outcome_.dump_ended);
   nlmsgerr refused{};
   refused.error = -EPERM;
-  say(Message(NLMSG_ERROR, refused));
+  say(NetlinkMessage(NLMSG_ERROR, refused));
   EXPECT_EQ(outcome_.error, EPERM);
   EXPECT_FALSE(outcome_.dump_ended);
 }
@@ -210,8 +214,8 @@ TEST_F(KernelNetworkTest, EndsAndErrors) {
 // Lengths that reach beyond the end, or nowhere: nothing is read there (the sanitizers look), and
 // nothing goes on for ever.
 TEST_F(KernelNetworkTest, WhatIsCutIsSkipped) {
-  for (const Message& message : {new_link(3, "veth0", 1500), address(RTM_NEWADDR, 3, kIp),
-                                 Message(NLMSG_ERROR, nlmsgerr{})}) {
+  for (const NetlinkMessage& message : {new_link(3, "veth0", 1500), address(RTM_NEWADDR, 3, kIp),
+                                        NetlinkMessage(NLMSG_ERROR, nlmsgerr{})}) {
     const Bytes whole = message.bytes();
     for (size_t bytes = 0; bytes < whole.size(); ++bytes) {
       // Exactly as long, so that a read behind the end is one behind the allocation.

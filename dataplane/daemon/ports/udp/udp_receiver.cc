@@ -9,6 +9,7 @@
 
 #include <algorithm>
 
+#include "dataplane/daemon/ports/udp/udp_socket.h"
 #include "dataplane/nic/packet/packet.h"
 #include "protocol/wire/icrc.h"
 #include "protocol/wire/ipv6.h"
@@ -25,7 +26,6 @@ constexpr uint32_t kLeastPieceBytes = 1024;
 constexpr uint32_t kLooksBeforeReading = 64;
 // Where one socket always has more, the others are looked at after so many times.
 constexpr uint32_t kReceivesBetweenLooks = 8;
-constexpr size_t kBytesBeforeBth = wire::kIpv4Bytes + wire::kUdpBytes;
 
 }  // namespace
 

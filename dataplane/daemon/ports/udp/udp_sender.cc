@@ -8,6 +8,7 @@
 
 #include <algorithm>
 
+#include "dataplane/daemon/ports/udp/udp_socket.h"
 #include "dataplane/memory/sigbus.h"
 #include "dataplane/nic/memory/copy.h"
 #include "dataplane/nic/packet/packet.h"
@@ -18,7 +19,6 @@
 namespace hostnic {
 namespace {
 
-constexpr size_t kBytesBeforeBth = wire::kIpv4Bytes + wire::kUdpBytes;
 constexpr size_t kUdpLength = wire::kIpv4Bytes + wire::udp_offset::kLength;
 constexpr size_t kSrcPort = wire::kIpv4Bytes + wire::udp_offset::kSrcPort;
 

@@ -3,6 +3,7 @@
 // packets of that address leave and arrive by. None of it needs a privilege.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -10,8 +11,13 @@
 #include "protocol/expected.h"
 #include "protocol/gid.h"
 #include "protocol/hostif/unique_fd.h"
+#include "protocol/wire/ipv4.h"
+#include "protocol/wire/udp.h"
 
 namespace hostnic {
+
+// The headers of IPv4 and UDP.
+inline constexpr size_t kBytesBeforeBth = wire::kIpv4Bytes + wire::kUdpBytes;
 
 // An address of this machine, and the interface that has it.
 struct LocalAddress {

@@ -8,7 +8,7 @@ namespace {
 
 namespace wm = wire::mrc;
 
-wm::Opcode write_opcode(bool imm, bool cont, bool more) {
+wm::Opcode mrc_write_opcode(bool imm, bool cont, bool more) {
   if (more) return cont ? wm::Opcode::kWriteMiddle : wm::Opcode::kWriteFirst;
   if (imm) return cont ? wm::Opcode::kWriteLastImm : wm::Opcode::kWriteOnlyImm;
   return cont ? wm::Opcode::kWriteLast : wm::Opcode::kWriteOnly;
@@ -25,7 +25,7 @@ wm::Packet headers_of(const SendDescriptor& d, uint32_t sent_bytes, const wire::
                       TimeNs now_ns) {
   const bool has_imm = d.op == SendOp::kWriteImm;
   wm::Packet headers;
-  headers.opcode = write_opcode(has_imm, p.cont, p.more);
+  headers.opcode = mrc_write_opcode(has_imm, p.cont, p.more);
   headers.solicited = p.solicited;
   headers.ack_request = p.ack_request;
   headers.retransmission = (d.flags & kSendRetransmit) != 0;

@@ -12,7 +12,7 @@ namespace {
 namespace wm = wire::mrc;
 using Place = ReceiveWindow::Place;
 
-bool has_immediate(const wire::Packet& p) {
+bool carries_immediate(const wire::Packet& p) {
   return p.opcode == wire::Opcode::kMrcWriteLastImm || p.opcode == wire::Opcode::kMrcWriteOnlyImm;
 }
 
@@ -104,7 +104,7 @@ bool MrcResponder::execute_expected(QpContext& qp, const wire::Packet& p, const 
 // receives complete in the order of sending, and the end of a WRITE, which programs watch, but
 // where `ordering`, or its region, leaves it to that.
 bool MrcResponder::waits_for_its_turn(const wire::Packet& p) const {
-  if (has_immediate(p) || settings_.ordering == Ordering::kStrict) return true;
+  if (carries_immediate(p) || settings_.ordering == Ordering::kStrict) return true;
   if (p.more || !tails_wait(settings_.ordering)) return false;
   const MemoryRegionEntry* const region = placement_.regions().find(p.reth.key);
   return region == nullptr || (region->access & kAccessRelaxedOrdering) == 0;
@@ -127,7 +127,7 @@ Outcome MrcResponder::execute(QpContext& qp, const wire::Packet& p, const wm::Pa
   if (!fits_path_mtu(qp, p) || !qp.takes(kAccessRemoteWrite))
     return refused(Refusal::kInvalidRequest);
   if (p.reth.length_bytes > kMaxMessageBytes) return refused(Refusal::kMessageTooLong);
-  const bool takes_receive = has_immediate(p);
+  const bool takes_receive = carries_immediate(p);
   if (takes_receive) {
     qp.takes_receives = true;
     // Which receive it is says its number among those that take one.
@@ -156,7 +156,7 @@ void MrcResponder::note_come(QpContext& qp, const wire::Packet& p) {
 void MrcResponder::note_executed(QpContext& qp, const wire::Packet& p, const wm::Packet& headers) {
   if (p.more) return;
   qp.msn = headers.meth.msn;
-  if (has_immediate(p))
+  if (carries_immediate(p))
     executor_.complete(qp, qp.recv_next_sn,
                        receive_end_of(p, {.is_write = true, .has_imm = true}, p.reth.length_bytes));
 }
