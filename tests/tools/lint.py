@@ -36,6 +36,8 @@ SCRIPT_SUFFIXES = {".py", ".sh", ".bash"}
 MESON_FILES = {"meson.build", "meson_options.txt"}
 # Other versions format and warn differently.
 CLANG_FORMAT = "clang-format-14"
+MESONS_UNIT = re.compile(r"-unity\d+\.cpp$")
+MESONS_INCLUDE = re.compile(r"^#include<(.+)>$", re.MULTILINE)
 CLANG_TIDY = "clang-tidy-14"
 # Sources that clang-tidy looks at as one: most of its time goes into the headers they share.
 GROUP_SIZE = 10
@@ -143,12 +145,21 @@ class Compilation:
         return digest.hexdigest()
 
 
+def each_alone(entry):
+    """A compilation, or those of the sources that meson compiles as one (-Dgrouped=true)."""
+    if not MESONS_UNIT.search(entry["file"]):
+        return [entry]
+    joint = (Path(entry["directory"]) / entry["file"]).read_text()
+    return [{**entry, "file": file, "command": entry["command"].replace(entry["file"], file)}
+            for file in MESONS_INCLUDE.findall(joint)]
+
+
 def compilations(build):
     listed = build / "compile_commands.json"
     if not listed.exists():
         sys.exit(f"{listed} is missing: build first (./run build)")
     by_file = {}
-    for entry in json.loads(listed.read_text()):
+    for entry in (alone for each in json.loads(listed.read_text()) for alone in each_alone(each)):
         file = (Path(entry["directory"]) / entry["file"]).resolve()
         ours = TOP in file.parents and build not in file.parents and file.exists()
         # A precompiled header has its own compilation; assembly is not clang-tidy's.

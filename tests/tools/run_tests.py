@@ -286,7 +286,7 @@ class Runner:
                 "sanitize", SANITIZE_BUILD, "-Db_sanitize=address,undefined", "-Db_lundef=false",
                 # Half the compile time; lines are still known.
                 "-Doptimization=1", "-Ddebug=false", "-Dcpp_args=-g1 -fno-var-tracking",
-                "-Dc_args=-g1",
+                "-Dc_args=-g1", "-Dgrouped=true",
                 # g++ 12 warns about what the instrumentation makes of correct code.
                 "-Dwerror=false"):
             return False
@@ -323,7 +323,7 @@ class Runner:
             if not (self.configure(
                     "tsan", TSAN_BUILD, "-Db_sanitize=thread", "-Db_lundef=false",
                     "-Doptimization=1", "-Ddebug=false", "-Dcpp_args=-g1 -fno-var-tracking",
-                    "-Dc_args=-g1", "-Dwerror=false") and
+                    "-Dc_args=-g1", "-Dwerror=false", "-Dgrouped=true") and
                     self.build_in("tsan", TSAN_BUILD,
                                   ["libhostnic-verbs.so", "tests/apps/hostnic-stress"])):
                 return
