@@ -47,8 +47,10 @@ class Buffer {
  public:
   explicit Buffer(size_t length, int flags = MAP_PRIVATE | MAP_ANONYMOUS, int fd = -1)
       : length_(length) {
-    whole_ = static_cast<std::byte*>(
-        mmap(nullptr, length + 2 * kPage, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+    whole_ =
+        static_cast<std::byte*>(mmap(place(length + 2 * kPage), length + 2 * kPage, PROT_READ,
+                                     MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0));
+    EXPECT_NE(static_cast<void*>(whole_), MAP_FAILED) << std::strerror(errno);
     void* at = mmap(whole_ + kPage, length, PROT_READ | PROT_WRITE, flags | MAP_FIXED, fd, 0);
     EXPECT_NE(at, MAP_FAILED) << std::strerror(errno);
   }
@@ -66,6 +68,13 @@ class Buffer {
   }
 
  private:
+  // Where the kernel puts nothing by itself: a test may give parts of its buffer away, and what
+  // came to their place would be unmapped with the rest.
+  static void* place(size_t length) {
+    static std::atomic<uint64_t> next{0x7000'0000'0000};
+    return reinterpret_cast<void*>(next.fetch_add(length + 16 * kPage));
+  }
+
   std::byte* whole_;
   size_t length_;
 };
