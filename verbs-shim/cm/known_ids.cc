@@ -10,6 +10,7 @@
 #include <mutex>
 #include <unordered_map>
 
+#include "protocol/bytes_of.h"
 #include "verbs-shim/cm/files.h"
 
 namespace hostnic::cm_device {
@@ -53,11 +54,6 @@ bool is_wildcard(std::span<const std::byte> bytes) {
   if (v4.sin_family == AF_INET) return v4.sin_addr.s_addr == htonl(INADDR_ANY);
   const auto v6 = take<sockaddr_in6>(bytes);
   return memcmp(&v6.sin6_addr, &in6addr_any, sizeof(in6addr_any)) == 0;
-}
-
-template <typename T>
-std::span<const std::byte> bytes_of(const T& value) {
-  return std::as_bytes(std::span(&value, 1));
 }
 
 void note_device(KnownIds& ids, uint32_t handle) {
@@ -130,9 +126,11 @@ void note_carried_out(uint64_t file, uint32_t command, std::span<const std::byte
     case RDMA_USER_CM_CMD_RESOLVE_ADDR:
       return note_device(ids, take<rdma_ucm_resolve_addr>(bytes).id);
     case RDMA_USER_CM_CMD_ACCEPT: {
+      // Without parameters it is the last step of who has connected, and names no uid.
       const auto accept = take<rdma_ucm_accept>(bytes);
       const auto found = ids.by_handle.find(accept.id);
-      if (found != ids.by_handle.end()) found->second.uid = accept.uid;
+      if (found != ids.by_handle.end() && accept.conn_param.valid != 0)
+        found->second.uid = accept.uid;
       return;
     }
     case RDMA_USER_CM_CMD_MIGRATE_ID: {
