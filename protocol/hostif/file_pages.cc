@@ -15,7 +15,7 @@ namespace {
 
 constexpr uint64_t kPageBytes = 4096;
 
-// Of linux/mman.h, which is older than the call on some machines.
+// The structures are linux/mman.h's, which is older than the call on some machines.
 struct CacheRange {
   uint64_t start = 0, length_bytes = 0;
 };

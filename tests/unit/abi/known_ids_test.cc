@@ -12,7 +12,7 @@
 namespace hostnic::cm_device {
 namespace {
 
-// Of librdmacm's: an address at which each of its ids lies in turn.
+// The uid is librdmacm's pointer: each of its ids lies at this address in turn.
 constexpr uint64_t kUid = 0x5500'1234;
 constexpr uint32_t kAddressResolved = 0, kConnectResponse = 5, kDisconnected = 10,
                    kDeviceRemoval = 11;
