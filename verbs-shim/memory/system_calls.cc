@@ -238,8 +238,9 @@ bool SystemCalls::discard_first(const Discard& discard) {
     if (critical.owns()) state_.late.drop_first(discard.start, discard.end);
   }
   const bool any_aside = state_.late.asides().any_aside(discard.start, discard.end);
-  bare_calls_.before_discard(discard, state_.mirror_fd);
-  return is_reported && !any_aside &&
+  // Where the kernel stops on the way, the watch looks how far it gets.
+  const bool is_whole = bare_calls_.before_discard(discard, state_.mirror_fd);
+  return is_reported && is_whole && !any_aside &&
          bare_calls_.settled_discard().note(static_cast<pid_t>(syscall(SYS_gettid)), discard,
                                             migrations);
 }
