@@ -6,16 +6,13 @@
 #include <algorithm>
 #include <cstring>
 
+#include "protocol/bytes_of.h"
+
 namespace hostnic::nldev {
 namespace {
 
 constexpr size_t kAlignment = 4;
 constexpr size_t aligned(size_t bytes) { return (bytes + kAlignment - 1) & ~(kAlignment - 1); }
-
-template <typename T>
-std::span<const std::byte> bytes_of(const T& value) {
-  return std::as_bytes(std::span(&value, 1));
-}
 
 }  // namespace
 

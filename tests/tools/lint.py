@@ -20,6 +20,7 @@ import time
 from pathlib import Path
 
 from layers import check_layers
+from local_names import check_local_names
 from mutants import check_mutants
 from packaging import check_packaging
 from references import check_references
@@ -308,6 +309,7 @@ def main():
     good = check_index() and good
     good = check_licenses() and good
     good = check_layers() and good
+    good = check_local_names() and good
     good = check_mutants() and good
     good = subprocess.run([sys.executable, TOP / "tests/faults/plant.py", "--check"], check=False).returncode == 0 and good
     good = check_widths() and good

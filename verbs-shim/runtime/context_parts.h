@@ -15,6 +15,7 @@
 #include <span>
 #include <vector>
 
+#include "protocol/bytes_of.h"
 #include "protocol/hostif/core_sharing.h"
 #include "verbs-shim/base/log.h"
 #include "verbs-shim/memory/memory_registrar.h"
@@ -26,11 +27,6 @@
 #include "verbs-shim/runtime/service_thread.h"
 
 namespace hostnic::runtime {
-
-template <class T>
-std::span<const std::byte> bytes_of(const T& value) {
-  return std::as_bytes(std::span(&value, 1));
-}
 
 struct Context::Parts {
   explicit Parts(ControlClient control_client) : control(std::move(control_client)) {}

@@ -19,7 +19,7 @@
 namespace hostnic {
 namespace {
 
-Unexpected<std::string> failed(const std::string& path, const char* what) {
+Unexpected<std::string> listening_failed(const std::string& path, const char* what) {
   return Unexpected(fmt::format("socket {}: {}: {}", path, what, strerror(errno)));
 }
 
@@ -39,7 +39,7 @@ Expected<UniqueFd, std::string> take_lock(const std::string& path) {
   const std::string lock_path = path + ".lock";
   for (;;) {
     UniqueFd fd(open(lock_path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
-    if (!fd) return failed(lock_path, "open");
+    if (!fd) return listening_failed(lock_path, "open");
     if (flock(fd.get(), LOCK_EX | LOCK_NB) != 0)
       return Unexpected(fmt::format(
           "another hostnicd already listens on {} (stop it, or choose another --socket)", path));
@@ -98,17 +98,17 @@ Expected<ControlListener, std::string> ControlListener::create(const std::string
     unlink(path.c_str());
   }
   UniqueFd fd(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-  if (!fd) return failed(path, "socket");
+  if (!fd) return listening_failed(path, "socket");
   if (bind(fd.get(), reinterpret_cast<const sockaddr*>(&*address), sizeof(*address)) != 0)
-    return failed(path, "bind");
+    return listening_failed(path, "bind");
   listener.path_ = path;  // from here on the file is ours to remove
   listener.socket_ = std::move(fd);
   // The group is changed first, so that another group has the rights at no moment.
   if (*group != static_cast<gid_t>(-1) &&
       (chmod(path.c_str(), 0600) != 0 || chown(path.c_str(), static_cast<uid_t>(-1), *group) != 0))
-    return failed(path, "group");
+    return listening_failed(path, "group");
   if (chmod(path.c_str(), access.mode) != 0 || listen(listener.socket_.get(), 128) != 0)
-    return failed(path, "listen");
+    return listening_failed(path, "listen");
   return listener;
 }
 
@@ -131,7 +131,7 @@ Expected<ControlListener, std::string> ControlListener::adopt(UniqueFd socket) {
   ControlListener listener;
   listener.path_.assign(address.sun_path, strnlen(address.sun_path, sizeof(address.sun_path)));
   if (fcntl(socket.get(), F_SETFL, fcntl(socket.get(), F_GETFL) | O_NONBLOCK) != 0)
-    return failed(listener.path_, "O_NONBLOCK");
+    return listening_failed(listener.path_, "O_NONBLOCK");
   listener.socket_ = std::move(socket);
   return listener;
 }

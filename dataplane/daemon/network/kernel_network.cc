@@ -32,7 +32,7 @@ void for_each_attribute(std::span<const std::byte> bytes, Visit&& visit) {
   }
 }
 
-std::string text_of(std::span<const std::byte> value) {
+std::string attribute_text(std::span<const std::byte> value) {
   const auto* const begin = reinterpret_cast<const char*>(value.data());
   return {begin, strnlen(begin, value.size())};
 }
@@ -55,7 +55,7 @@ bool KernelNetwork::apply_link(std::span<const std::byte> body, bool gone) {
   known.up = known.enabled && (link->ifi_flags & kCarries) == kCarries;
   // Some messages, as of wireless drivers, have few attributes: what they don't say stays.
   for_each_attribute(without_front(body, sizeof(ifinfomsg)), [&](uint16_t type, auto value) {
-    if (type == IFLA_IFNAME) known.name = text_of(value);
+    if (type == IFLA_IFNAME) known.name = attribute_text(value);
     if (type == IFLA_MTU) known.mtu_bytes = front_as<uint32_t>(value).value_or(known.mtu_bytes);
     if (type == IFLA_CARRIER_DOWN_COUNT)
       known.carrier_losses = front_as<uint32_t>(value).value_or(known.carrier_losses);
@@ -67,7 +67,7 @@ bool KernelNetwork::apply_link(std::span<const std::byte> body, bool gone) {
 namespace {
 
 // The address in an attribute's value, of the family that its message says.
-std::optional<Gid> address_of(uint8_t family, std::span<const std::byte> value) {
+std::optional<Gid> attribute_gid(uint8_t family, std::span<const std::byte> value) {
   if (family == AF_INET6) return front_as<Gid>(value);
   const auto ip = front_as<uint32_t>(value);
   if (!ip) return std::nullopt;
@@ -84,8 +84,8 @@ bool KernelNetwork::apply_address(std::span<const std::byte> body, bool gone) {
   std::optional<Gid> own, other_end;
   uint32_t flags = header->ifa_flags;
   for_each_attribute(without_front(body, sizeof(ifaddrmsg)), [&](uint16_t type, auto value) {
-    if (type == IFA_LOCAL) own = address_of(header->ifa_family, value);
-    if (type == IFA_ADDRESS) other_end = address_of(header->ifa_family, value);
+    if (type == IFA_LOCAL) own = attribute_gid(header->ifa_family, value);
+    if (type == IFA_ADDRESS) other_end = attribute_gid(header->ifa_family, value);
     if (type == IFA_FLAGS) flags = front_as<uint32_t>(value).value_or(flags);
   });
   if (!own) own = other_end;

@@ -15,7 +15,7 @@
 namespace hostnic {
 namespace {
 
-Unexpected<std::string> failed(const char* what) {
+Unexpected<std::string> capture_failed(const char* what) {
   return Unexpected(fmt::format("the ring of the capture: {}: {}", what, strerror(errno)));
 }
 
@@ -23,18 +23,18 @@ Unexpected<std::string> failed(const char* what) {
 Expected<void*, std::string> make_file(const char* name, uint64_t bytes, unsigned seals,
                                        UniqueFd& fd) {
   fd = UniqueFd(memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING));
-  if (!fd) return failed("memfd_create");
+  if (!fd) return capture_failed("memfd_create");
   if (const int error = posix_fallocate(fd.get(), 0, static_cast<off_t>(bytes)); error != 0) {
     errno = error;
-    return failed("memory");
+    return capture_failed("memory");
   }
   void* const at =
       mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, fd.get(), 0);
-  if (at == MAP_FAILED) return failed("mmap");
+  if (at == MAP_FAILED) return capture_failed("mmap");
   madvise(at, bytes, MADV_DONTFORK);
   madvise(at, bytes, MADV_DONTDUMP);
   if (fcntl(fd.get(), F_ADD_SEALS, F_SEAL_GROW | F_SEAL_SHRINK | F_SEAL_SEAL | seals) != 0) {
-    const auto error = failed("F_ADD_SEALS");
+    const auto error = capture_failed("F_ADD_SEALS");
     munmap(at, bytes);
     return error;
   }

@@ -35,7 +35,7 @@ constexpr size_t kMaxWrittenEvents = 1024;                // that wait in one fi
 
 // Takes as much of a T as the program gave: it may have been built with an older, shorter one.
 template <typename T>
-std::optional<T> take(std::span<const std::byte> bytes, size_t least = sizeof(T)) {
+std::optional<T> given_value(std::span<const std::byte> bytes, size_t least = sizeof(T)) {
   if (bytes.size() < least) return std::nullopt;
   T value{};
   memcpy(&value, bytes.data(), std::min(sizeof(T), bytes.size()));
@@ -50,7 +50,7 @@ std::span<const std::byte> sized(const T& address, uint16_t bytes) {
 // Calls `handler` with the command as a T of at least `least` bytes.
 template <typename T, typename Handler>
 CmResult with(std::span<const std::byte> bytes, size_t least, const Handler& handler) {
-  const auto value = take<T>(bytes, least);
+  const auto value = given_value<T>(bytes, least);
   return value ? handler(*value) : CmResult{EINVAL, {}};
 }
 #define HOSTNIC_CM(Type, ...) \
@@ -290,8 +290,8 @@ CmResult CmCommands::set_option(CmFile& file, const rdma_ucm_set_option& command
   if (id == nullptr) return {ENOENT, {}};
   if (value.size() != command.optlen) return {EINVAL, {}};
   if (command.level != RDMA_OPTION_ID) return {ENOSYS, {}};
-  const auto byte = take<uint8_t>(value);
-  const auto number = take<int>(value);
+  const auto byte = given_value<uint8_t>(value);
+  const auto number = given_value<int>(value);
   switch (command.optname) {
     case RDMA_OPTION_ID_TOS:
       if (value.size() != 1) return {EINVAL, {}};

@@ -34,7 +34,7 @@ bool is_open_request(std::span<const std::byte> bytes) {
          header.kind == ControlKind::kOpen;
 }
 
-std::span<const std::byte> bytes_of(std::string_view text) {
+std::span<const std::byte> text_bytes(std::string_view text) {
   return std::as_bytes(std::span(text.data(), text.size()));
 }
 
@@ -141,16 +141,16 @@ bool ControlServer::answer_text(const Connection& connection, const std::string&
   if (result.error == 0 && text.starts_with("st")) sysfs_.refresh(true);  // start, stop
   if (result.error != 0)
     return send_reply(fd, MSG_DONTWAIT, error_reply({result.error, result.text}),
-                      bytes_of(result.text));
+                      text_bytes(result.text));
   constexpr size_t kRoom = kMaxControlBytes - sizeof(ControlReply);
   if (result.text.size() > kRoom && asker.is_owner) {
-    if (const UniqueFd file = file_of(bytes_of(result.text)))
+    if (const UniqueFd file = file_of(text_bytes(result.text)))
       return send_reply(fd, MSG_DONTWAIT, ControlReply{}, {}, std::array{file.get()});
   }
   if (result.text.size() > kRoom && is_for_programs(text)) {
     const std::string_view error = "the answer is longer than 128 KiB: name one NIC";
     return send_reply(fd, MSG_DONTWAIT, error_reply({EMSGSIZE, std::string(error)}),
-                      bytes_of(error));
+                      text_bytes(error));
   }
   if (result.text.size() > kRoom) {
     constexpr std::string_view kCut = "... (more than fits; name one NIC)\n";
@@ -159,7 +159,7 @@ bool ControlServer::answer_text(const Connection& connection, const std::string&
   }
   ControlReply reply;
   reply.count = result.more ? 1 : 0;
-  return send_reply(fd, MSG_DONTWAIT, reply, bytes_of(result.text));
+  return send_reply(fd, MSG_DONTWAIT, reply, text_bytes(result.text));
 }
 
 bool ControlServer::answer_netlink(const Connection& connection, const RdmaNetlink& request) {
@@ -215,7 +215,7 @@ bool ControlServer::start_capture(Connection& connection, CaptureRequest request
   reply.names_bytes = static_cast<uint32_t>(names.size());
   std::vector<std::byte> payload(sizeof(reply));
   memcpy(payload.data(), &reply, sizeof(reply));
-  payload.insert(payload.end(), bytes_of(names).begin(), bytes_of(names).end());
+  payload.insert(payload.end(), text_bytes(names).begin(), text_bytes(names).end());
   const int fds[] = {(*capture)->ring_fd(), (*capture)->index_fd()};
   if (!send_reply(fd, MSG_DONTWAIT, ControlReply{}, payload, fds)) return false;
   log_line("process {} captures the packets of {}", connection.peer.pid, nic.plan.settings.name);

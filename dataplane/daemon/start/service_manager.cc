@@ -19,7 +19,7 @@ namespace {
 constexpr int kFirstPassed = 3;  // SD_LISTEN_FDS_START
 constexpr uint64_t kMostPassed = 64;
 
-std::optional<uint64_t> number_in(const char* name) {
+std::optional<uint64_t> number_of_variable(const char* name) {
   const char* const text = getenv(name);
   if (text == nullptr) return {};
   uint64_t value = 0;
@@ -31,7 +31,7 @@ std::optional<uint64_t> number_in(const char* name) {
 
 // What a process has from its parent is meant for the one that is named.
 bool is_for_us(const char* pid_variable) {
-  const auto pid = number_in(pid_variable);
+  const auto pid = number_of_variable(pid_variable);
   return pid && *pid == static_cast<uint64_t>(getpid());
 }
 
@@ -58,7 +58,7 @@ bool tell_service_manager(std::string_view state) {
 Expected<std::vector<UniqueFd>, std::string> take_passed_sockets() {
   std::vector<UniqueFd> sockets;
   const bool ours = is_for_us("LISTEN_PID");
-  const auto count = number_in("LISTEN_FDS");
+  const auto count = number_of_variable("LISTEN_FDS");
   for (const char* name : {"LISTEN_PID", "LISTEN_FDS", "LISTEN_FDNAMES"}) unsetenv(name);
   if (!ours) return sockets;
   if (!count || *count > kMostPassed)
@@ -74,7 +74,7 @@ Expected<std::vector<UniqueFd>, std::string> take_passed_sockets() {
 uint64_t watchdog_limit_ns() {
   // Without WATCHDOG_PID it is meant for whoever reads it.
   if (getenv("WATCHDOG_PID") != nullptr && !is_for_us("WATCHDOG_PID")) return 0;
-  const uint64_t limit_us = number_in("WATCHDOG_USEC").value_or(0);
+  const uint64_t limit_us = number_of_variable("WATCHDOG_USEC").value_or(0);
   return limit_us > UINT64_MAX / 1000 ? 0 : limit_us * 1000;
 }
 

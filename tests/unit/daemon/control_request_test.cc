@@ -40,7 +40,7 @@ class Request {
   std::vector<std::byte> payload_;
 };
 
-std::string refusal(const Request& request, size_t fds = 0) {
+std::string answer_to(const Request& request, size_t fds = 0) {
   auto call = parse_control_request(request.bytes(), fds);
   return call ? "accepted" : call.error().message;
 }
@@ -71,13 +71,13 @@ TEST(ControlRequest, OpeningRdmaCm) {
       parse_control_request(Request(ControlKind::kOpenCm).add(OpenCmRequest{0b101}).bytes(), 0);
   ASSERT_TRUE(call);
   EXPECT_EQ(std::get<OpenCmRequest>(*call).visible_devices, 0b101u);
-  EXPECT_NE(refusal(Request(ControlKind::kOpenCm)), "accepted");
-  EXPECT_NE(refusal(Request(ControlKind::kOpenCm).add(OpenCmRequest{}), 1), "accepted");
+  EXPECT_NE(answer_to(Request(ControlKind::kOpenCm)), "accepted");
+  EXPECT_NE(answer_to(Request(ControlKind::kOpenCm).add(OpenCmRequest{}), 1), "accepted");
 }
 
 TEST(ControlRequest, Captures) {
   const auto capture = [](uint32_t snap_bytes, uint64_t ring_bytes) {
-    return refusal(Request(ControlKind::kCapture).add(CaptureRequest{1, snap_bytes, ring_bytes}));
+    return answer_to(Request(ControlKind::kCapture).add(CaptureRequest{1, snap_bytes, ring_bytes}));
   };
   EXPECT_EQ(capture(kMinSnapBytes, kMinCaptureBytes), "accepted");
   EXPECT_EQ(capture(kMaxSnapBytes, kMaxCaptureBytes), "accepted");
@@ -86,19 +86,20 @@ TEST(ControlRequest, Captures) {
   for (const uint64_t bytes : {uint64_t{0}, kMinCaptureBytes / 2, kMinCaptureBytes + 1,
                                kMinCaptureBytes * 3, kMaxCaptureBytes * 2, UINT64_MAX})
     EXPECT_NE(capture(128, bytes), "accepted") << bytes;
-  EXPECT_EQ(refusal(Request(ControlKind::kCapture).text("x")), "capture: wrong length");
-  EXPECT_NE(refusal(Request(ControlKind::kCapture).add(CaptureRequest{}), 1), "accepted");
+  EXPECT_EQ(answer_to(Request(ControlKind::kCapture).text("x")), "capture: wrong length");
+  EXPECT_NE(answer_to(Request(ControlKind::kCapture).add(CaptureRequest{}), 1), "accepted");
 }
 
 TEST(ControlRequest, Dumps) {
   const auto dump = [](uint32_t wish) {
-    return refusal(Request(ControlKind::kDumpCaptures).add(DumpCapturesRequest{.wish = wish}));
+    return answer_to(Request(ControlKind::kDumpCaptures).add(DumpCapturesRequest{.wish = wish}));
   };
   EXPECT_EQ(dump(0), "accepted");
   EXPECT_EQ(dump(1), "accepted");
   EXPECT_NE(dump(2), "accepted");
-  EXPECT_NE(refusal(Request(ControlKind::kDumpCaptures)), "accepted");
-  EXPECT_NE(refusal(Request(ControlKind::kDumpCaptures).add(DumpCapturesRequest{}), 1), "accepted");
+  EXPECT_NE(answer_to(Request(ControlKind::kDumpCaptures)), "accepted");
+  EXPECT_NE(answer_to(Request(ControlKind::kDumpCaptures).add(DumpCapturesRequest{}), 1),
+            "accepted");
 }
 
 TEST(ControlRequest, EveryTruncationIsRefused) {
@@ -112,7 +113,7 @@ TEST(ControlRequest, EveryTruncationIsRefused) {
 TEST(ControlRequest, WrongMagicAndVersionNameThemselves) {
   Request request(ControlKind::kListDevices);
   request.header().magic ^= 1;
-  EXPECT_EQ(refusal(request), "not a hostnic control request");
+  EXPECT_EQ(answer_to(request), "not a hostnic control request");
   request.header().magic ^= 1;
   request.header().abi_version = kHostAbiVersion + 7;
   strcpy(request.header().build, "9.8.7");
@@ -129,30 +130,30 @@ TEST(ControlRequest, WrongMagicAndVersionNameThemselves) {
 
 TEST(ControlRequest, AbsurdCountsAreRefusedBeforeAnythingIsAllocated) {
   const std::string counts = "regions, up to";
-  EXPECT_EQ(refusal(registration(0, 0, 4096)),
+  EXPECT_EQ(answer_to(registration(0, 0, 4096)),
             "register: the regions do not cover the memory exactly");
-  EXPECT_EQ(refusal(registration(0, 4096, 0)), "accepted") << "a key that reaches nothing";
-  EXPECT_NE(refusal(registration(UINT32_MAX, 0, 4096)).find(counts), std::string::npos);
-  EXPECT_NE(refusal(registration(kMaxRegionsPerMr + 1, 0, 4096)).find(counts), std::string::npos);
-  EXPECT_EQ(refusal(registration(2, 0, 4096).add(MemoryRegion{0, 4096, {}, 0, 0})),
+  EXPECT_EQ(answer_to(registration(0, 4096, 0)), "accepted") << "a key that reaches nothing";
+  EXPECT_NE(answer_to(registration(UINT32_MAX, 0, 4096)).find(counts), std::string::npos);
+  EXPECT_NE(answer_to(registration(kMaxRegionsPerMr + 1, 0, 4096)).find(counts), std::string::npos);
+  EXPECT_EQ(answer_to(registration(2, 0, 4096).add(MemoryRegion{0, 4096, {}, 0, 0})),
             "register: length and region count disagree");
 }
 
 TEST(ControlRequest, RegionsMustCoverTheMemoryAndNameFilesThatCame) {
-  EXPECT_EQ(refusal(registration(1, 0, 8192).add(MemoryRegion{0, 4096, {}, 0, 0})),
+  EXPECT_EQ(answer_to(registration(1, 0, 8192).add(MemoryRegion{0, 4096, {}, 0, 0})),
             "register: the regions do not cover the memory exactly");
   EXPECT_EQ(
-      refusal(
+      answer_to(
           registration(1, UINT64_MAX - 10, 100).add(MemoryRegion{UINT64_MAX - 10, 100, {}, 0, 0})),
       "register: the regions do not cover the memory exactly");
   EXPECT_EQ(
-      refusal(
+      answer_to(
           registration(1, 0, 4096).add(MemoryRegion{0, 4096, static_cast<RegionKind>(4), 0, 0})),
       "register: unknown kind of region");
   for (const RegionKind kind : {RegionKind::kFile, RegionKind::kMirrorLate}) {
     const auto file = registration(1, 0, 4096).add(MemoryRegion{0, 4096, kind, 1, 0});
-    EXPECT_EQ(refusal(file, 1), "register: a region names a file that was not sent");
-    EXPECT_EQ(refusal(file, 2), "accepted");
+    EXPECT_EQ(answer_to(file, 1), "register: a region names a file that was not sent");
+    EXPECT_EQ(answer_to(file, 2), "accepted");
   }
 }
 
@@ -161,10 +162,10 @@ TEST(ControlRequest, FilledMemoryIsNamedByItsKey) {
   auto call = parse_control_request(filled.bytes(), 0);
   ASSERT_TRUE(call);
   EXPECT_EQ(std::get<MemoryFilled>(*call).lkey, 77u);
-  EXPECT_EQ(refusal(Request(ControlKind::kMemoryFilled)), "filled: wrong length");
-  EXPECT_EQ(refusal(Request(ControlKind::kMemoryFilled).add(MemoryFilledRequest{77}).text("x")),
+  EXPECT_EQ(answer_to(Request(ControlKind::kMemoryFilled)), "filled: wrong length");
+  EXPECT_EQ(answer_to(Request(ControlKind::kMemoryFilled).add(MemoryFilledRequest{77}).text("x")),
             "filled: wrong length");
-  EXPECT_EQ(refusal(filled, 1), "descriptors came along with a request that takes none");
+  EXPECT_EQ(answer_to(filled, 1), "descriptors came along with a request that takes none");
 }
 
 TEST(ControlRequest, TakesQuestionsThatThereAre) {
@@ -175,12 +176,12 @@ TEST(ControlRequest, TakesQuestionsThatThereAre) {
   const auto call = parse_control_request(Request(ControlKind::kExplain).add(question).bytes(), 0);
   ASSERT_TRUE(call);
   EXPECT_EQ(std::get<ExplainRequest>(*call).qpn, 0x158e8u);
-  EXPECT_EQ(refusal(Request(ControlKind::kExplain)), "explain: wrong length");
+  EXPECT_EQ(answer_to(Request(ControlKind::kExplain)), "explain: wrong length");
   question.sge_count = kMaxSge + 1;
-  EXPECT_EQ(refusal(Request(ControlKind::kExplain).add(question)), "explain: no such question");
+  EXPECT_EQ(answer_to(Request(ControlKind::kExplain).add(question)), "explain: no such question");
   question.sge_count = 0;
   question.question = Question{static_cast<uint32_t>(kLastQuestion) + 1};
-  EXPECT_EQ(refusal(Request(ControlKind::kExplain).add(question)), "explain: no such question");
+  EXPECT_EQ(answer_to(Request(ControlKind::kExplain).add(question)), "explain: no such question");
 }
 
 TEST(ControlRequest, ChangedMemoryIsARange) {
@@ -197,14 +198,14 @@ TEST(ControlRequest, ChangedMemoryIsARange) {
   EXPECT_EQ(std::get<MemoryChange>(*call).moved_to, 0x70000u);
   const std::string no_range = "memory change: the range is empty or wraps around";
   const std::string no_place = "memory change: no place to move to";
-  EXPECT_EQ(refusal(change(4096, 0)), no_range);
-  EXPECT_EQ(refusal(change(UINT64_MAX - 10, 100)), no_range);
-  EXPECT_EQ(refusal(change(4096, 1, 3)), "memory change: unknown kind");
-  EXPECT_EQ(refusal(change(4096, 1, 0, 4096)), no_place);
-  EXPECT_EQ(refusal(change(4096, 8192, 1, kMirrorBytes - 4096)), no_place);
-  EXPECT_EQ(refusal(change(4096, 8192, 1, UINT64_MAX - 4096)), no_place);
-  EXPECT_EQ(refusal(change(4096, 1).text("x")), "memory change: wrong length");
-  EXPECT_EQ(refusal(change(4096, 1), 1), "descriptors came along with a request that takes none");
+  EXPECT_EQ(answer_to(change(4096, 0)), no_range);
+  EXPECT_EQ(answer_to(change(UINT64_MAX - 10, 100)), no_range);
+  EXPECT_EQ(answer_to(change(4096, 1, 3)), "memory change: unknown kind");
+  EXPECT_EQ(answer_to(change(4096, 1, 0, 4096)), no_place);
+  EXPECT_EQ(answer_to(change(4096, 8192, 1, kMirrorBytes - 4096)), no_place);
+  EXPECT_EQ(answer_to(change(4096, 8192, 1, UINT64_MAX - 4096)), no_place);
+  EXPECT_EQ(answer_to(change(4096, 1).text("x")), "memory change: wrong length");
+  EXPECT_EQ(answer_to(change(4096, 1), 1), "descriptors came along with a request that takes none");
 }
 
 TEST(ControlRequest, OnlyHostsOfIpv6AddressesAreNamed) {
@@ -218,8 +219,8 @@ TEST(ControlRequest, OnlyHostsOfIpv6AddressesAreNamed) {
   ASSERT_TRUE(call);
   EXPECT_EQ(std::get<NameHost>(*call).address, parse_gid("fd00::1").value());
   for (const char* text : {"::", "10.0.0.1", "ff02::1"})
-    EXPECT_EQ(refusal(naming(text)), "name host: no IPv6 address of a host") << text;
-  EXPECT_EQ(refusal(naming("fd00::1").text("x")), "name host: wrong length");
+    EXPECT_EQ(answer_to(naming(text)), "name host: no IPv6 address of a host") << text;
+  EXPECT_EQ(answer_to(naming("fd00::1").text("x")), "name host: wrong length");
 }
 
 TEST(ControlRequest, NetlinkIsTakenWithWhoAsks) {
@@ -232,21 +233,22 @@ TEST(ControlRequest, NetlinkIsTakenWithWhoAsks) {
   ASSERT_TRUE(call);
   EXPECT_EQ(std::get<RdmaNetlink>(*call).datagram.size(), 8u);
   EXPECT_EQ(std::get<RdmaNetlink>(*call).fixed.device_count, 2u);
-  EXPECT_EQ(refusal(request(fixed)), "netlink: wrong length");
-  EXPECT_EQ(refusal(request(fixed).text(std::string(16 * 1024 + 1, 'x'))), "netlink: wrong length");
-  EXPECT_EQ(refusal(Request(ControlKind::kRdmaNetlink).text("x")), "netlink: wrong length");
-  EXPECT_EQ(refusal(request(fixed).text("x"), 1),
+  EXPECT_EQ(answer_to(request(fixed)), "netlink: wrong length");
+  EXPECT_EQ(answer_to(request(fixed).text(std::string(16 * 1024 + 1, 'x'))),
+            "netlink: wrong length");
+  EXPECT_EQ(answer_to(Request(ControlKind::kRdmaNetlink).text("x")), "netlink: wrong length");
+  EXPECT_EQ(answer_to(request(fixed).text("x"), 1),
             "descriptors came along with a request that takes none");
   const std::string no_option = "netlink: no such option, or too many devices";
   RdmaNetlinkRequest wrong = fixed;
   wrong.device_count = kMaxDevices + 1;
-  EXPECT_EQ(refusal(request(wrong).text("x")), no_option);
+  EXPECT_EQ(answer_to(request(wrong).text("x")), no_option);
   wrong = fixed;
   wrong.first_index = UINT32_MAX;
-  EXPECT_EQ(refusal(request(wrong).text("x")), no_option);
+  EXPECT_EQ(answer_to(request(wrong).text("x")), no_option);
   wrong = fixed;
   wrong.short_acks = 2;
-  EXPECT_EQ(refusal(request(wrong).text("x")), no_option);
+  EXPECT_EQ(answer_to(request(wrong).text("x")), no_option);
 }
 
 TEST(ControlRequest, IovaMustNotWrap) {
@@ -254,34 +256,34 @@ TEST(ControlRequest, IovaMustNotWrap) {
   fixed.length_bytes = 4096;
   fixed.iova = UINT64_MAX - 100;
   fixed.region_count = 1;
-  EXPECT_EQ(refusal(Request(ControlKind::kRegisterMr)
-                        .add(fixed)
-                        .add(MemoryRegion{0, 4096, RegionKind::kMemFd, 0, 0})),
+  EXPECT_EQ(answer_to(Request(ControlKind::kRegisterMr)
+                          .add(fixed)
+                          .add(MemoryRegion{0, 4096, RegionKind::kMemFd, 0, 0})),
             "register: iova + length wraps around");
 }
 
 TEST(ControlRequest, DescriptorsMustFitTheRequest) {
   OpenRequest open{};
   // The pidfd may be missing.
-  EXPECT_EQ(refusal(Request(ControlKind::kOpen).add(open), 0),
+  EXPECT_EQ(answer_to(Request(ControlKind::kOpen).add(open), 0),
             "open: 0 descriptors came along, expected 2");
-  EXPECT_EQ(refusal(Request(ControlKind::kOpen).add(open), 1), "accepted");
-  EXPECT_EQ(refusal(Request(ControlKind::kOpen).add(open), 3),
+  EXPECT_EQ(answer_to(Request(ControlKind::kOpen).add(open), 1), "accepted");
+  EXPECT_EQ(answer_to(Request(ControlKind::kOpen).add(open), 3),
             "open: 3 descriptors came along, expected 2");
   open.has_mirror = 1;
-  EXPECT_EQ(refusal(Request(ControlKind::kOpen).add(open), 1),
+  EXPECT_EQ(answer_to(Request(ControlKind::kOpen).add(open), 1),
             "open: 1 descriptors came along, expected 3");
-  EXPECT_EQ(refusal(Request(ControlKind::kOpen).add(open), 2), "accepted");
-  EXPECT_EQ(refusal(Request(ControlKind::kListDevices), 1),
+  EXPECT_EQ(answer_to(Request(ControlKind::kOpen).add(open), 2), "accepted");
+  EXPECT_EQ(answer_to(Request(ControlKind::kListDevices), 1),
             "descriptors came along with a request that takes none");
 }
 
 TEST(ControlRequest, LengthAndKindAreChecked) {
-  EXPECT_EQ(refusal(Request(ControlKind::kListDevices).text("x")), "list: wrong length");
-  EXPECT_EQ(refusal(Request(static_cast<ControlKind>(99))), "unknown request 99");
+  EXPECT_EQ(answer_to(Request(ControlKind::kListDevices).text("x")), "list: wrong length");
+  EXPECT_EQ(answer_to(Request(static_cast<ControlKind>(99))), "unknown request 99");
   Request request(ControlKind::kText);
   request.header().payload_bytes = 5;
-  EXPECT_EQ(refusal(request), "request of a wrong length");
+  EXPECT_EQ(answer_to(request), "request of a wrong length");
 }
 
 TEST(ControlRequest, TextOfStrangersIsPrintable) {

@@ -135,7 +135,7 @@ TEST(Told, OneThatWentIsItsPeersAlone) {
   EXPECT_EQ(told({.other_qpn = 17}).qp.other_qpn, 17u);
 }
 
-Seen refused(KeyFault fault) {
+Seen seen_refused(KeyFault fault) {
   Seen seen{.qp = connected()};
   seen.qp->refused_its_peer = true;
   seen.qp->refused_code = wire::NakCode::kRemoteAccess;
@@ -153,7 +153,7 @@ Seen refused(KeyFault fault) {
 }
 
 TEST(Told, ARefusedRequestIsExplained) {
-  const auto answer = told(refused(KeyFault::kBounds));
+  const auto answer = told(seen_refused(KeyFault::kBounds));
   const auto qp = told_qp(answer, asker());
   ASSERT_TRUE(qp && qp->refused_its_peer);
   EXPECT_EQ(qp->refused_code, wire::NakCode::kRemoteAccess);
@@ -171,12 +171,12 @@ TEST(Told, ARefusedRequestIsExplained) {
 TEST(Told, ARegionThatTheKeyDoesNotReachStaysUnknown) {
   for (const KeyFault fault : {KeyFault::kUnknown, KeyFault::kDomain, KeyFault::kUnbound,
                                KeyFault::kQpRight, KeyFault::kNone}) {
-    const auto answer = told(refused(fault));
+    const auto answer = told(seen_refused(fault));
     EXPECT_EQ(answer.refusal.region_va, 0u);
     EXPECT_EQ(answer.refusal.region_bytes, 0u);
     EXPECT_EQ(answer.refusal.region_access, 0u);
   }
-  EXPECT_EQ(told(refused(KeyFault::kRight)).refusal.region_access, kAccessLocalWrite);
+  EXPECT_EQ(told(seen_refused(KeyFault::kRight)).refusal.region_access, kAccessLocalWrite);
 }
 
 }  // namespace

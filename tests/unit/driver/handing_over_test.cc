@@ -8,7 +8,7 @@ namespace {
 
 class HandingOver : public DriverBench {};
 
-uint32_t packets_in(const std::vector<Chunk>& chunks, uint32_t mtu) {
+uint32_t packets_of(const std::vector<Chunk>& chunks, uint32_t mtu) {
   uint32_t packets = 0;
   for (const Chunk& chunk : chunks)
     packets += chunk.d.length_bytes == 0 ? 1 : (chunk.d.length_bytes + mtu - 1) / mtu;
@@ -30,21 +30,21 @@ TEST_P(HandingOver, WindowBeforeAndAfterTheFirstAck) {
     return chunks;
   };
   std::vector<Chunk> chunks = take_all();
-  EXPECT_EQ(packets_in(chunks, mtu_), kInitialWindow) << "before the first ACK";
+  EXPECT_EQ(packets_of(chunks, mtu_), kInitialWindow) << "before the first ACK";
   EXPECT_NE(chunks.back().d.flags & kSendAckRequest, 0) << "the packet after which it pauses";
   next_psn_ += kInitialWindow;
   for (const uint32_t peer_window : {1u, 7u, 64u, 1024u}) {
     nic_.transmitted(next_psn_);
     nic_.acknowledge(next_psn_, peer_window);
     chunks = take_all();
-    EXPECT_EQ(packets_in(chunks, mtu_), peer_window);
+    EXPECT_EQ(packets_of(chunks, mtu_), peer_window);
     EXPECT_NE(chunks.back().d.flags & kSendAckRequest, 0);
     next_psn_ += peer_window;
   }
   // A peer that would take more than our own window.
   nic_.transmitted(next_psn_);
   nic_.acknowledge(next_psn_, kWindowLimit);
-  EXPECT_EQ(packets_in(take_all(), mtu_), settings.window);
+  EXPECT_EQ(packets_of(take_all(), mtu_), settings.window);
 }
 
 TEST_P(HandingOver, Rule20_EveryQuarterWindowAsksForAnAck) {
@@ -57,7 +57,7 @@ TEST_P(HandingOver, Rule20_EveryQuarterWindowAsksForAnAck) {
   uint32_t unasked = 0, asked = 0;
   for (int turn = 0; turn < 40; ++turn) {
     for (const Chunk& chunk : nic_.sends()) {
-      unasked += packets_in({chunk}, mtu_);
+      unasked += packets_of({chunk}, mtu_);
       EXPECT_LE(unasked, settings.window / 4);
       if ((chunk.d.flags & kSendAckRequest) == 0) continue;
       unasked = 0;

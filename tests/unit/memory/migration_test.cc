@@ -18,7 +18,7 @@ constexpr int kRounds = 20;
 constexpr size_t kRaceBytes = 16 * kMiB;
 constexpr size_t kPages = kRaceBytes / kPage;
 
-uint32_t& counter_of(const Buffer& buffer, size_t page) {
+uint32_t& page_counter(const Buffer& buffer, size_t page) {
   return *reinterpret_cast<uint32_t*>(buffer.data() + page * kPage);
 }
 
@@ -30,7 +30,7 @@ class Writer {
           while (!stop_.load(std::memory_order_relaxed))
             for (size_t page = 0; page < kPages; page++) {
               // Plain load and store: what a lost write would be visible in.
-              volatile uint32_t& counter = counter_of(buffer, page);
+              volatile uint32_t& counter = page_counter(buffer, page);
               counter = counter + 1;
               counts[page]++;
             }
@@ -104,14 +104,14 @@ TEST_F(MemoryMigration, NoWriteIsLostWhenPagesComeHome) {
     Writer writer(buffer);
     std::unique_ptr<SystemCaller> caller;
     if (with_system_calls) caller = std::make_unique<SystemCaller>(buffer);
-    while (std::atomic_ref(counter_of(buffer, 0)).load() == 0) std::this_thread::yield();
+    while (std::atomic_ref(page_counter(buffer, 0)).load() == 0) std::this_thread::yield();
     ASSERT_EQ(buffer.data(), mremap(buffer.data(), kRaceBytes, kRaceBytes, MREMAP_MAYMOVE));
     EXPECT_EQ(0u, registrar().counters().in_mirror_bytes);
     writer.stop();
     if (caller) caller->stop();
     size_t wrong = 0;
     for (size_t page = 0; page < kPages; page++)
-      wrong += counter_of(buffer, page) != writer.counts[page];
+      wrong += page_counter(buffer, page) != writer.counts[page];
     EXPECT_EQ(0u, wrong) << "pages with lost writes";
     EXPECT_GT(writer.counts[0], 0u);
     if (caller) {

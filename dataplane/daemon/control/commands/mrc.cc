@@ -36,7 +36,7 @@ std::string speaks_no_mrc(const NicInstance& nic) {
 }
 bool speaks_mrc(const NicInstance& nic) { return nic.plan.settings.transport == Transport::kMrc; }
 
-NicView view_of(NicInstance& nic) {
+NicView mrc_view(NicInstance& nic) {
   NicView view;
   nic.lcore->run_on([&] { view = nic.nic->views().nic(); });
   return view;
@@ -44,7 +44,7 @@ NicView view_of(NicInstance& nic) {
 
 // ---- show mrc
 
-std::string text_of(const NicView& nic) {
+std::string mrc_text(const NicView& nic) {
   std::string text = fmt::format("{} {} entropy values, planes {}:", nic.name, nic.mrc_values,
                                  nic.mrc_planes.size());
   for (size_t i = 0; i < nic.mrc_planes.size(); ++i)
@@ -53,7 +53,7 @@ std::string text_of(const NicView& nic) {
   return text + "\n";
 }
 
-std::string text_of(const std::string& nic, const QpView& qp, const std::string& peer) {
+std::string mrc_text(const std::string& nic, const QpView& qp, const std::string& peer) {
   std::string text = fmt::format("{} qp {:#08x} peer {}:{:#08x}", nic, qp.qpn, peer, qp.dest_qpn);
   if (qp.mrc_planes.empty()) return text + " has sent nothing\n";
   for (size_t i = 0; i < qp.mrc_planes.size(); ++i)
@@ -67,10 +67,10 @@ CommandResult show_mrc(Daemon& daemon, const Asker& asker, std::span<const std::
   std::string text;
   for (NicInstance* nic : *instances) {
     if (!speaks_mrc(*nic)) continue;
-    text += text_of(view_of(*nic));
+    text += mrc_text(mrc_view(*nic));
     visit_qps(*nic, asker, [&](const QpView& qp) {
       if (qp.transport == Transport::kMrc)
-        text += text_of(nic->plan.settings.name, qp, peer_address(daemon, qp));
+        text += mrc_text(nic->plan.settings.name, qp, peer_address(daemon, qp));
     });
   }
   if (!text.empty()) return {0, text};
@@ -85,7 +85,7 @@ CommandResult show_mrc_json(Daemon& daemon, const Asker& asker,
   json.begin_array();
   for (NicInstance* nic : *instances) {
     if (!speaks_mrc(*nic)) continue;
-    const NicView view = view_of(*nic);
+    const NicView view = mrc_view(*nic);
     json.begin_object().member("nic", view.name).member("entropy_values", view.mrc_values);
     json.key("ports").begin_array();
     for (const MrcPlaneView& plane : view.mrc_planes)
@@ -171,7 +171,7 @@ std::vector<ProbeOutcome> ask(NicInstance& nic, const Question& question) {
   return outcomes;
 }
 
-std::string text_of(const ProbeOutcome& outcome) {
+std::string mrc_text(const ProbeOutcome& outcome) {
   switch (outcome.state) {
     case ProbeOutcome::State::kAnswered:
       return fmt::format("answered after {:.1f} us", static_cast<double>(outcome.rtt_ns) / 1000);
@@ -213,7 +213,7 @@ CommandResult probe(Daemon& daemon, const Asker& asker, std::span<const std::str
   for (size_t i = 0; i < outcomes.size(); ++i) {
     result.more |= outcomes[i].state == ProbeOutcome::State::kWaiting;
     result.text += fmt::format("{} by value {}, plane {}: {}\n", args[1], question.values[i],
-                               1 + question.values[i] % planes, text_of(outcomes[i]));
+                               1 + question.values[i] % planes, mrc_text(outcomes[i]));
   }
   return result;
 }

@@ -111,7 +111,7 @@ std::string mtu_line(const NicInstance& nic, const Found& found) {
                            found.largest_bytes, found.tried_bytes, name, found.largest_bytes));
 }
 
-std::string text_of(const NicInstance& nic, const Found& found) {
+std::string found_text(const NicInstance& nic, const Found& found) {
   if (found.first.state == State::kUnknown)
     return fine("UDP 4791", fmt::format("packets to {} and answers pass", found.host)) +
            line("note ", "host",
@@ -162,10 +162,10 @@ CommandResult run_probe(Daemon& daemon, const Asker& asker,
                                      "none has an {} address there",
                                      args[0], is_stand_in(peer) ? "IPv6" : "IPv4")};
   const Found found = ask_all(*daemon.inquiries(), *way.nic, {way.own, peer}, asker.uid);
-  return {
-      0,
-      found.is_asking ? fmt::format("{} is being asked\n", found.host) : text_of(*way.nic, found),
-      found.is_asking};
+  return {0,
+          found.is_asking ? fmt::format("{} is being asked\n", found.host)
+                          : found_text(*way.nic, found),
+          found.is_asking};
 }
 
 }  // namespace

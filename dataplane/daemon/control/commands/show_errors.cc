@@ -10,7 +10,7 @@ namespace hostnic {
 namespace {
 
 // UTC, as logs of several machines are compared.
-std::string time_text(uint64_t unix_s) {
+std::string date_text(uint64_t unix_s) {
   const auto seconds = static_cast<time_t>(unix_s);
   tm parts{};
   gmtime_r(&seconds, &parts);
@@ -23,8 +23,8 @@ CommandResult show_errors(Daemon&, const Asker&, std::span<const std::string_vie
   if (!args.empty()) return usage_error(kShowErrors);
   std::string text;
   for (const ErrorBook::Entry& entry : error_book().entries()) {
-    text += fmt::format("{} {} time{}, first {}: {}\n", time_text(entry.last_s), entry.count,
-                        entry.count == 1 ? "" : "s", time_text(entry.first_s), entry.example);
+    text += fmt::format("{} {} time{}, first {}: {}\n", date_text(entry.last_s), entry.count,
+                        entry.count == 1 ? "" : "s", date_text(entry.first_s), entry.example);
   }
   if (const uint64_t forgotten = error_book().forgotten(); forgotten != 0)
     text += fmt::format("{} more, of kinds that were too many to keep\n", forgotten);

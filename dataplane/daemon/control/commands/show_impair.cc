@@ -17,8 +17,8 @@ struct ImpairView {
   std::optional<impair::Counters> counters;  // nothing: nothing is done
 };
 
-Expected<std::vector<ImpairView>, std::string> views_of(Daemon& daemon,
-                                                        std::span<const std::string_view> args) {
+Expected<std::vector<ImpairView>, std::string> impair_views(
+    Daemon& daemon, std::span<const std::string_view> args) {
   auto instances = nics_named(daemon, args, kShowImpair);
   if (!instances) return Unexpected(instances.error());
   std::vector<ImpairView> views;
@@ -36,7 +36,7 @@ Expected<std::vector<ImpairView>, std::string> views_of(Daemon& daemon,
 }
 
 CommandResult show_impair(Daemon& daemon, const Asker&, std::span<const std::string_view> args) {
-  const auto views = views_of(daemon, args);
+  const auto views = impair_views(daemon, args);
   if (!views) return {EINVAL, views.error()};
   std::string text;
   for (const ImpairView& view : *views) {
@@ -54,7 +54,7 @@ CommandResult show_impair(Daemon& daemon, const Asker&, std::span<const std::str
 
 CommandResult show_impair_json(Daemon& daemon, const Asker&,
                                std::span<const std::string_view> args) {
-  const auto views = views_of(daemon, args);
+  const auto views = impair_views(daemon, args);
   if (!views) return {EINVAL, views.error()};
   JsonWriter json;
   json.begin_array();

@@ -31,7 +31,7 @@ std::string joined(const std::vector<std::string>& gids) {
   return text;
 }
 
-NicView view_of(NicInstance& instance) {
+NicView nic_view(NicInstance& instance) {
   NicView view;
   instance.lcore->run_on([&] { view = instance.nic->views().nic(); });
   return view;
@@ -46,7 +46,7 @@ CommandResult show_nic(Daemon& daemon, const Asker&, std::span<const std::string
   if (!instances) return {EINVAL, instances.error()};
   std::string text;
   for (NicInstance* instance : *instances) {
-    text += fmt::format("{} lcore {}{} longest turn {} us gids {}\n", to_text(view_of(*instance)),
+    text += fmt::format("{} lcore {}{} longest turn {} us gids {}\n", to_text(nic_view(*instance)),
                         instance->lcore_number, instance->lcore->handling() ? "" : " stopped",
                         longest_turn_us(*instance), joined(gids_of(daemon, *instance)));
   }
@@ -59,7 +59,7 @@ CommandResult show_nic_json(Daemon& daemon, const Asker&, std::span<const std::s
   JsonWriter json;
   json.begin_array();
   for (NicInstance* instance : *instances) {
-    const NicView nic = view_of(*instance);
+    const NicView nic = nic_view(*instance);
     json.begin_object()
         .member("nic", nic.name)
         .member("address", nic.address)

@@ -10,8 +10,8 @@
 namespace hostnic {
 namespace {
 
-Expected<std::vector<PeerView>, std::string> views_of(Daemon& daemon,
-                                                      std::span<const std::string_view> args) {
+Expected<std::vector<PeerView>, std::string> peer_views(Daemon& daemon,
+                                                        std::span<const std::string_view> args) {
   auto instances = nics_named(daemon, args, kShowPeers);
   if (!instances) return Unexpected(instances.error());
   std::vector<PeerView> all;
@@ -24,7 +24,7 @@ Expected<std::vector<PeerView>, std::string> views_of(Daemon& daemon,
 }
 
 CommandResult show_peers(Daemon& daemon, const Asker&, std::span<const std::string_view> args) {
-  const auto peers = views_of(daemon, args);
+  const auto peers = peer_views(daemon, args);
   if (!peers) return {EINVAL, peers.error()};
   std::string text;
   for (const PeerView& peer : *peers) text += to_text(peer) + '\n';
@@ -33,7 +33,7 @@ CommandResult show_peers(Daemon& daemon, const Asker&, std::span<const std::stri
 
 CommandResult show_peers_json(Daemon& daemon, const Asker&,
                               std::span<const std::string_view> args) {
-  const auto peers = views_of(daemon, args);
+  const auto peers = peer_views(daemon, args);
   if (!peers) return {EINVAL, peers.error()};
   JsonWriter json;
   json.begin_array();

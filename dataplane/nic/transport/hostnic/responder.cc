@@ -21,7 +21,7 @@ bool is_atomic(Opcode opcode) {
 // The receive that a SEND's packet, or the last of a WRITE with immediate data, names.
 uint32_t receive_sn(const wire::Packet& p) { return is_send(p.opcode) ? p.reth.key : p.recv_sn; }
 
-ReceiveEnd receive_end_of(const wire::Packet& p) {
+ReceiveEnd receive_end_in(const wire::Packet& p) {
   const bool is_write = p.opcode == Opcode::kWriteImm;
   return hostnic::receive_end_of(p,
                                  {.is_write = is_write,
@@ -205,7 +205,7 @@ bool Responder::accept_ahead(QpContext& qp, const wire::Packet& p, rte_mbuf* pac
       const bool is_held = is_wrong_key || outcome.kind == Outcome::kNotNow;
       if (!is_held || !reorder_.enter(qp.requests, p.psn, packet)) return false;
     } else if (ends_send) {
-      ReceiveQueues::write(qp, p.reth.key, receive_end_of(p), RecvStatus::kSuccess);
+      ReceiveQueues::write(qp, p.reth.key, receive_end_in(p), RecvStatus::kSuccess);
     }
   }
   qp.requests.window.set(p.psn);
@@ -254,7 +254,7 @@ Outcome Responder::execute_write(QpContext& qp, const wire::Packet& p,
                                                 .takes_receive = takes_receive,
                                                 .sn = p.recv_sn},
                                                {p.psn, ahead, packets}, payload);
-  if (placed.done() && takes_receive) executor_.complete(qp, p.recv_sn, receive_end_of(p));
+  if (placed.done() && takes_receive) executor_.complete(qp, p.recv_sn, receive_end_in(p));
   return placed;
 }
 
@@ -270,7 +270,7 @@ Outcome Responder::execute_send(QpContext& qp, const wire::Packet& p,
                                                .invalidates = p.opcode == Opcode::kSendInv,
                                                .invalidate_key = p.invalidate_rkey},
                                               {p.psn, ahead, packets}, payload);
-  if (placed.done() && !ahead && !p.more) executor_.complete(qp, sn, receive_end_of(p));
+  if (placed.done() && !ahead && !p.more) executor_.complete(qp, sn, receive_end_in(p));
   return placed;
 }
 

@@ -22,7 +22,7 @@ constexpr uint32_t kNoNak = 0;
 constexpr uint32_t kGap =
     make_nak(static_cast<uint32_t>(AckKind::kNak), static_cast<uint32_t>(NakCode::kPsnSequence));
 
-bool is_read_answer(Opcode opcode) {
+bool is_read_response(Opcode opcode) {
   return opcode >= Opcode::kRcReadFirst && opcode <= Opcode::kRcReadOnly;
 }
 
@@ -142,7 +142,7 @@ LocalError RoceCompleter::place(QpContext& qp, const wire::Packet& p, const Roce
       uint64_t{static_cast<uint32_t>(distance(request.first, expected))} * qp.mtu_bytes;
   const uint64_t bytes = std::min<uint64_t>(qp.mtu_bytes, request.length_bytes - offset);
   const bool fits = request.is_atomic ? p.opcode == Opcode::kRcAtomicAck
-                                      : is_read_answer(p.opcode) && payload.size() == bytes;
+                                      : is_read_response(p.opcode) && payload.size() == bytes;
   if (!fits) return LocalError::kBadResponse;
   if (payload.empty()) return LocalError::kNone;
   const PlaceRequest place_request{.early_writes = qp.responses.early_writes,

@@ -19,7 +19,7 @@ bool is_write(Opcode opcode) {
 bool is_send_with_invalidate(Opcode opcode) {
   return opcode == Opcode::kRcSendLastInv || opcode == Opcode::kRcSendOnlyInv;
 }
-bool is_atomic(Opcode opcode) {
+bool is_rc_atomic(Opcode opcode) {
   return opcode == Opcode::kRcCompareSwap || opcode == Opcode::kRcFetchAdd;
 }
 
@@ -41,7 +41,7 @@ void RoceResponder::receive(QpContext& qp, const wire::Packet& p, rte_mbuf* pack
   if (qp.fatal) {
     // READs and atomics that executed before are answered to their end: the NAK says nothing about
     // them. It is said again, since the first may be lost.
-    const bool answered = p.opcode == Opcode::kRcReadRequest || is_atomic(p.opcode);
+    const bool answered = p.opcode == Opcode::kRcReadRequest || is_rc_atomic(p.opcode);
     if (answered && where == Place::kOld)
       receive_duplicate(qp, p);
     else
@@ -188,7 +188,7 @@ void RoceResponder::receive_duplicate(QpContext& qp, const wire::Packet& p) {
                               .again = true});
     return;
   }
-  if (!is_atomic(p.opcode)) {
+  if (!is_rc_atomic(p.opcode)) {
     answers_.owe_ack(qp);
     return;
   }
@@ -207,12 +207,12 @@ Outcome RoceResponder::execute(QpContext& qp, const wire::Packet& p,
                                std::span<const std::byte> payload) {
   const RoceConnection& connection = *qp.roce;
   constexpr Outcome kInvalid = refused(Refusal::kInvalidRequest);
-  if (p.opcode == Opcode::kRcReadRequest || is_atomic(p.opcode)) {
-    const uint32_t right = is_atomic(p.opcode) ? kAccessRemoteAtomic : kAccessRemoteRead;
+  if (p.opcode == Opcode::kRcReadRequest || is_rc_atomic(p.opcode)) {
+    const uint32_t right = is_rc_atomic(p.opcode) ? kAccessRemoteAtomic : kAccessRemoteRead;
     if (connection.in_message || !qp.takes(right)) return kInvalid;
     if (is_one_read_too_many(qp, reads_owed(qp))) return refused(Refusal::kTooManyReads);
     if (connection.answers.full()) return {.kind = Outcome::kNotNow};
-    return is_atomic(p.opcode) ? execute_atomic(qp, p) : execute_read(qp, p);
+    return is_rc_atomic(p.opcode) ? execute_atomic(qp, p) : execute_read(qp, p);
   }
   // First and Only begin a message, Middle and Last go on with one of their kind.
   const bool write = is_write(p.opcode);
