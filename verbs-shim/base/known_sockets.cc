@@ -63,12 +63,10 @@ uint64_t known_name(int fd, SocketKind kind) {
       slot_of(*known_chunks[static_cast<uint32_t>(fd) / kSocketsPerChunk].load(), fd);
   const uint64_t name = slot.name.load(std::memory_order_relaxed);
   const SocketKind its_kind = slot.kind.load(std::memory_order_relaxed);
-  uint64_t inode = slot.inode.load(std::memory_order_acquire);
-  if (inode != 0 && inode == socket_inode(fd)) return kind == its_kind ? name : 0;
-  // The descriptor's number has gone to another file. A thread that makes it ours right now writes
-  // another inode.
-  slot.inode.compare_exchange_strong(inode, 0);
-  return 0;
+  const uint64_t inode = slot.inode.load(std::memory_order_acquire);
+  // A number that leads elsewhere stays known: it may do so for the asker alone, a child of vfork()
+  // or a thread with a table of descriptors of its own (memory/late_fill_thread.cc).
+  return inode != 0 && inode == socket_inode(fd) && kind == its_kind ? name : 0;
 }
 
 }  // namespace hostnic

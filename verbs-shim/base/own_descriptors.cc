@@ -63,6 +63,8 @@ constinit Set kept, lent;
 // The process that the sets are about. A child of vfork() has another number, and closes
 // descriptors of its own while it still uses this memory.
 std::atomic<pid_t> owner{0};
+// A signal handler may ask before its thread has made other thread-local variables.
+[[gnu::tls_model("initial-exec")]] constinit thread_local bool own_table = false;
 
 }  // namespace
 
@@ -95,10 +97,14 @@ void close_ours(int fd) noexcept {
 int next_kept(int from) noexcept { return kept.next(from); }
 
 void note_closed(int first, int last) noexcept {
-  if (lent.next(first) > last || owner.load(std::memory_order_relaxed) != getpid()) return;
+  if (lent.next(first) > last || own_table || owner.load(std::memory_order_relaxed) != getpid())
+    return;
   for (int fd = lent.next(first); fd <= last && fd != INT_MAX; fd = lent.next(fd + 1))
     lent.remove(fd);
 }
+
+void note_own_table() noexcept { own_table = true; }
+bool has_own_table() noexcept { return own_table; }
 
 void lend_kept_in_child() noexcept {
   owner.store(getpid(), std::memory_order_relaxed);

@@ -31,8 +31,12 @@ void close_ours(int fd) noexcept;
 // The first kept descriptor from that number on; INT_MAX: there is none.
 int next_kept(int from) noexcept;
 // Says that the program closes descriptors, which are not kept, or puts others in their place.
-// Without effect in a child of vfork(), whose descriptors are others.
+// Without effect in a child of vfork() and in a thread with a table of its own.
 void note_closed(int first, int last) noexcept;
+// Says that the calling thread has left the process's table of descriptors (unshare(CLONE_FILES)):
+// its numbers lead to other files.
+void note_own_table() noexcept;
+bool has_own_table() noexcept;
 // Says that this is a forked child. It may close the parent's descriptors: its own devices have
 // others.
 void lend_kept_in_child() noexcept;

@@ -63,7 +63,7 @@ int as_int(unsigned number) { return static_cast<int>(std::min(number, unsigned{
 static std::atomic<int (*)(int)> next_close;
 
 HOSTNIC_HOOK(int, close, (int fd)) {
-  if (__builtin_expect(hostnic::still_ours(fd), 0)) {
+  if (__builtin_expect(hostnic::still_ours(fd), 0) && !hostnic::has_own_table()) {
     if (hostnic::is_kept(fd)) {
       errno = EBADF;
       return -1;

@@ -12,6 +12,7 @@
 #include <cerrno>
 #include <cstring>
 
+#include "verbs-shim/base/own_descriptors.h"
 #include "verbs-shim/memory/background_thread.h"
 #include "verbs-shim/memory/late_fill.h"
 #include "verbs-shim/memory/own_proc.h"
@@ -50,6 +51,7 @@ int LateFill::open_descriptors() {
   constexpr int kFlags = O_CLOEXEC | O_NONBLOCK;
   // The program never sees what this thread opens from here on, and can't close it.
   if (unshare(CLONE_FILES) != 0) return errno;
+  note_own_table();
   own_mirror_fd_ = fcntl(given_.mirror, F_DUPFD_CLOEXEC, 0);
   if (own_mirror_fd_ < 0) return errno;
   const int own_pagemap_fd = fcntl(given_.pagemap, F_DUPFD_CLOEXEC, 0);

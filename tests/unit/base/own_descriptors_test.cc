@@ -5,9 +5,12 @@
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <limits.h>
+#include <sched.h>
 #include <sys/eventfd.h>
 #include <sys/wait.h>
 #include <unistd.h>
+
+#include <thread>
 
 #include "protocol/hostif/unique_fd.h"
 
@@ -48,6 +51,19 @@ TEST(OwnDescriptors, ALentOneIsTheLibrarysUntilTheProgramClosesIt) {
   lend(fd);
   close_ours(fd);
   EXPECT_FALSE(is_open(fd));
+}
+
+TEST(OwnDescriptors, AThreadWithATableOfItsOwnClosesNothingOfTheProcess) {
+  const int fd = eventfd(0, EFD_CLOEXEC);
+  lend(fd);
+  std::thread([fd] {
+    ASSERT_EQ(unshare(CLONE_FILES), 0);
+    note_own_table();
+    note_closed(fd, fd);
+  }).join();
+  EXPECT_FALSE(has_own_table());
+  EXPECT_TRUE(still_ours(fd)) << "the thread's number led elsewhere";
+  close_ours(fd);
 }
 
 TEST(OwnDescriptors, AChildMayCloseWhatIsItsParents) {
