@@ -2,15 +2,13 @@
 // A process without userfaultfd, as in a container whose seccomp profile forbids it.
 #pragma once
 
-#include <linux/filter.h>
-#include <linux/seccomp.h>
-#include <sys/prctl.h>
 #include <sys/syscall.h>
 
 #include <cerrno>
 #include <cstddef>
 #include <cstdint>
-#include <iterator>
+
+#include "tests/support/seccomp_filter.h"
 
 namespace hostnic {
 
@@ -27,9 +25,7 @@ inline bool forbid_userfaultfd() {
       BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM),
       BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
   };
-  const sock_fprog program{std::size(filter), const_cast<sock_filter*>(filter)};
-  return prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 &&
-         prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) == 0;
+  return filter_calls(filter);
 }
 
 }  // namespace hostnic

@@ -28,7 +28,7 @@ constexpr const char* to_string(EvState state) {
   return kNames[static_cast<size_t>(state)];
 }
 
-// Those who may deny a value, which is denied as long as one of them does.
+// A value is denied as long as one of these denies it.
 enum class Denier : uint8_t {
   kController = 1 << 0,
   kOwnPort = 1 << 1,    // its port here is down

@@ -13,8 +13,8 @@ namespace hostnic::mrc {
 
 class PortStatus {
  public:
-  // So many peers are remembered; the one that was heard of longest ago is forgotten first, and
-  // found to lack a port by its losses.
+  // The table has room for so many peers. It forgets the one that was heard of longest ago, whose
+  // ports that are down are found by losses then.
   static constexpr uint32_t kPeers = 64;
 
   static constexpr uint32_t mask_of(uint32_t port) { return uint32_t{1} << port; }

@@ -3,20 +3,17 @@
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
-#include <linux/filter.h>
-#include <linux/seccomp.h>
 #include <sys/mman.h>
-#include <sys/prctl.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <cstddef>
 #include <cstdint>
-#include <iterator>
 #include <thread>
 #include <vector>
 
 #include "protocol/hostif/unique_fd.h"
+#include "tests/support/seccomp_filter.h"
 
 namespace hostnic {
 namespace {
@@ -59,9 +56,7 @@ bool forbid_cachestat() {
       BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM),
       BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
   };
-  const sock_fprog program{std::size(filter), const_cast<sock_filter*>(filter)};
-  return prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 &&
-         prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) == 0;
+  return filter_calls(filter);
 }
 
 TEST(FilePages, GoOnToTheNextHoleWithoutCachestat) {
