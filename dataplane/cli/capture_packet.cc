@@ -54,6 +54,7 @@ constexpr std::array kWords = {
     Words{"reorder_full", "dropped: the reorder buffer is full"},
     Words{"stale_epoch", "dropped: the answer to an older pull"},
     Words{"management_dropped", "dropped: no room for management datagrams"},
+    Words{"mrc_trimmed", "cut off by a switch"},
     Words{"duplicate_request", "duplicate"},
     Words{"packet_seq_err", "a gap opens"},
     Words{"out_of_sequence", "ahead of what is missing"},
@@ -162,7 +163,7 @@ std::string received(const CaptureRecord& record, std::span<const std::string> c
 }  // namespace
 
 uint32_t make_frame(const CaptureRecord& record, std::vector<std::byte>& bytes) {
-  if ((record.flags & kCaptureHasIcrc) != 0 || !is_roce(bytes, record.packet_bytes))
+  if ((record.flags & kCaptureAsItIs) != 0 || !is_roce(bytes, record.packet_bytes))
     return record.packet_bytes;
   std::byte* const at = bytes.data();
   const uint16_t udp_bytes = wire::load_be16(at + kUdp + wire::udp_offset::kLength);

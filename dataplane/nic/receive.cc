@@ -44,9 +44,8 @@ bool passes_icrc(Counters& counters, rte_mbuf* packet, const wire::Packet& heade
   return qp != nullptr ? dialect_of(qp->transport) : wire::dialect_of(p.opcode);
 }
 
-// What became of the queue pair of the packet in `received`, for a capture.
-PacketTap::Outcome outcome_of(const NicShard& nic) {
-  const wire::Packet& p = nic.received.packet();
+// What became of a packet's queue pair, for a capture.
+PacketTap::Outcome outcome_of(const NicShard& nic, const wire::Packet& p) {
   const QpContext* const qp = nic.qps.find(raw(p.dest_qpn));
   if (qp == nullptr) return {};
   PacketTap::Outcome outcome{.qp_state = static_cast<uint8_t>(qp->state)};
@@ -243,6 +242,7 @@ void NicShard::receive_lost(rte_mbuf* packet) {
 // A packet whose payload a switch has cut off says only its queue pair and PSN; it has no ICRC that
 // could be right.
 void NicShard::receive_trimmed(rte_mbuf* packet) {
+  if (tap != nullptr) tap->begin_received(packet, counters);
   wire::Packet p;
   const bool is_ours = trimmed_headers(packet, p) && is_own(p.dst_ip);
   QpContext* const qp = is_ours ? qps.find(raw(p.dest_qpn)) : nullptr;
@@ -251,13 +251,15 @@ void NicShard::receive_trimmed(rte_mbuf* packet) {
       if (transport.is_from_peer(*qp, p, /*answer=*/false))
         transport.receive_trimmed(*qp, p, packet);
     });
+  if (tap != nullptr)
+    tap->end_received(counters, qp != nullptr ? outcome_of(*this, p) : PacketTap::Outcome{});
   release_payload(packet, references);  // of memory here it still has a reference
   spent.add(packet);
 }
 
 // A packet that is watched has been dispatched, which began at `ticks`.
 void NicShard::end_watched(bool is_for_somebody, uint64_t ticks) {
-  if (tap != nullptr) tap->end_received(counters, outcome_of(*this));
+  if (tap != nullptr) tap->end_received(counters, outcome_of(*this, received.packet()));
   if (messages == nullptr || !is_for_somebody) return;
   const wire::Packet& p = received.packet();
   if (const QpContext* const qp = qps.find(raw(p.dest_qpn))) messages->note_received(*qp, p, ticks);

@@ -87,7 +87,8 @@ inline constexpr uint8_t kImpairedLost =
     kImpairedDropped | kImpairedRateDropped | kImpairedQueueDropped;
 
 enum CaptureFlag : uint8_t {
-  kCaptureHasIcrc = 1,      // the packet ends in pad and ICRC; else it has neither
+  // The packet ends in pad and ICRC, or a switch has cut it off; else pad and ICRC are left out.
+  kCaptureAsItIs = 1,
   kCaptureRetransmit = 2,   // the NIC sent it before
   kCaptureHasExpected = 4,  // `expected_psn` means something
   kCaptureAtTransmit = 8,   // the impairments were those of what leaves

@@ -108,7 +108,7 @@ CaptureRecord* PacketTap::record(CaptureDirection direction, rte_mbuf* packet,
   record->packet_bytes = packet_bytes;
   record->direction = direction;
   const bool sent = direction == CaptureDirection::kSent;
-  if ((packet->ol_flags & icrc_flag()) != 0) record->flags |= kCaptureHasIcrc;
+  if ((packet->ol_flags & (icrc_flag() | trimmed_flag())) != 0) record->flags |= kCaptureAsItIs;
   if (sent && (packet->ol_flags & resent_flag()) != 0) record->flags |= kCaptureRetransmit;
   if (sent) record->flags |= kCaptureAtTransmit;
   if ((packet->ol_flags & impaired_flag()) != 0) {

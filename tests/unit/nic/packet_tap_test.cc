@@ -119,6 +119,22 @@ TEST_F(PacketTaps, WhatIsSentAgainSaysSo) {
   EXPECT_EQ(all[1].record.flags & kCaptureRetransmit, 0);
 }
 
+TEST_F(PacketTaps, WhatASwitchHasCutOffIsShownAsItIs) {
+  start();
+  rte_mbuf* const cut = make_packet(1);
+  cut->ol_flags |= trimmed_flag();
+  rte_mbuf* const whole = make_packet(2);
+  for (rte_mbuf* const packet : {cut, whole}) {
+    tap_->begin_received(packet, counters_);
+    tap_->end_received(counters_, {});
+    release_packet(packet, references_);
+  }
+  const auto all = seen();
+  ASSERT_EQ(all.size(), 2u);
+  EXPECT_NE(all[0].record.flags & kCaptureAsItIs, 0) << "no ICRC is to be made for it";
+  EXPECT_EQ(all[1].record.flags & kCaptureAsItIs, 0);
+}
+
 TEST_F(PacketTaps, WhatImpairmentsLoseNamesTheRule) {
   set(Direction::kTx, "drop nth 2; drop nth 2; duplicate nth 2");
   start();
