@@ -61,8 +61,9 @@ def shown_cases(maker, hostnic):
              "| env -u LD_PRELOAD tshark -i - -T fields -e frame.comment > $d/out 2>/dev/null", "wait $!; cat $d/out; wc -l < $d/out",
              r"dropped by rx impairment rule 1\n(.*\n)*30\n"),
             ("keeps what has just been", "$h capture hnic0 --last 60s -w $d/kept --ready-fd 9",
-             "test -s $d/kept || echo nothing yet; kill -USR1 $!; i=0; until test -s $d/kept || test $i -gt 50; do sleep 0.1; "
-             "i=$((i+1)); done; grep -a -o 'copy made by rx impairment rule 2' $d/kept; kill -INT $!; wait $!; "
+             "test -s $d/kept || echo nothing yet; kill -USR1 $!; i=0; "
+             "until grep -a -o 'copy made by rx impairment rule 2' $d/kept || test $i -gt 50; do sleep 0.1; i=$((i+1)); done; "
+             "kill -INT $!; wait $!; "
              "grep -a -o 'counters meanwhile: [a-z_]*' $d/kept",
              r"nothing yet\ncopy made by rx impairment rule 2\ncounters meanwhile: tx_packets\n"),
             ("writes what it has kept when it is asked to",
