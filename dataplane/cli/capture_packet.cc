@@ -54,7 +54,7 @@ constexpr std::array kWords = {
     Words{"reorder_full", "dropped: the reorder buffer is full"},
     Words{"stale_epoch", "dropped: the answer to an older pull"},
     Words{"management_dropped", "dropped: no room for management datagrams"},
-    Words{"mrc_trimmed", "cut off by a switch"},
+    Words{"mrc_trimmed", "refused: a switch has cut it off"},
     Words{"duplicate_request", "duplicate"},
     Words{"packet_seq_err", "a gap opens"},
     Words{"out_of_sequence", "ahead of what is missing"},

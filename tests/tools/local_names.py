@@ -17,6 +17,7 @@ FUNCTION = re.compile(r"^(?:template <[^\n]*>\n)?(?!return\b|namespace\b|using\b
                       r"(\w+)\([^;{}]*?\)[^;{}()]*[;{]", re.MULTILINE)
 LOCAL = re.compile(r"^namespace \{\n(.*?)^\}  // namespace$", re.MULTILINE | re.DOTALL)
 NAMESPACE = re.compile(r"^namespace ([\w:]+) \{", re.MULTILINE)
+TOPS = ["protocol", "dataplane", "verbs-shim", "config", "tests"]
 HEADERS = ["protocol", "dataplane", "config"]
 KEYWORDS = {"TEST", "TEST_F", "TEST_P", "if", "for", "while", "switch", "main"}
 
@@ -26,7 +27,9 @@ def functions(text):
 
 
 def grouped_folders():
-    return sorted(path.parent for path in TOP.rglob(MESON_FILE) if GROUPED.search(path.read_text(encoding="utf-8")))
+    """Not those of the copies that build directories have."""
+    return sorted(path.parent for top in TOPS for path in (TOP / top).rglob(MESON_FILE)
+                  if GROUPED.search(path.read_text(encoding="utf-8")))
 
 
 def common_names(tops):

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Which descriptors of this process are sockets that stand for something else: rdma_cm files, and
 // sockets of RDMA netlink. Asked before each write() and recv() of the program, perhaps in a signal
-// handler or before constructors: no lock, no allocation, and for a descriptor that never was one
-// no system call.
+// handler or before constructors: no lock, no allocation, and for a descriptor whose number never
+// was one's no system call.
 #pragma once
 
 #include <sys/types.h>
