@@ -27,7 +27,7 @@ class ConnectPatience {
   // little, or no more than twice what this process needed to come to its connect(), because
   // debuggers and sanitizers make both slow. The bound is for those that compute long before.
   static constexpr uint64_t kStartCpuMs = 300, kLongestStartCpuMs = 5'000;
-  static constexpr uint32_t kStarvedPauses = 750, kIdlePauses = 10;
+  static constexpr uint32_t kStarvedPauses = 750, kIdlePauses = 40;
   static constexpr uint64_t kYoungMs = 3'000, kStarvedMs = 30'000;
 
   // Whether a port may be a lab program's. Services that no lab starts are left out: topology
@@ -39,15 +39,19 @@ class ConnectPatience {
   bool once_more(std::span<const LabProgram> others, uint64_t own_cpu_ms) {
     const uint64_t start_cpu_ms = std::clamp(2 * own_cpu_ms, kStartCpuMs, kLongestStartCpuMs);
     bool young = false, wants_cpu = false, starved = false;
+    uint64_t starters_cpu_ms = 0;
     for (const LabProgram& program : others) {
       young |= program.age_ms < kYoungMs;
       const bool starts = program.age_ms < kStarvedMs && program.cpu_ms < start_cpu_ms;
       starved |= starts;
       wants_cpu |= starts && program.runs;
+      if (starts) starters_cpu_ms += program.cpu_ms;
     }
     if (young && counted(pauses_, kPauses)) return true;
     // On a busy machine the program may also wait for hostnicd a moment, which is kept waiting
-    // itself.
+    // itself. One that ran between two looks is no more idle than one that runs at this one.
+    wants_cpu |= starters_cpu_ms_.exchange(starters_cpu_ms, std::memory_order_relaxed) <
+                 starters_cpu_ms;
     if (wants_cpu) idle_pauses_.store(0, std::memory_order_relaxed);
     return starved && counted(idle_pauses_, kIdlePauses) &&
            counted(starved_pauses_, kStarvedPauses);
@@ -60,6 +64,7 @@ class ConnectPatience {
   }
 
   std::atomic<uint32_t> pauses_{0}, idle_pauses_{0}, starved_pauses_{0};
+  std::atomic<uint64_t> starters_cpu_ms_{0};  // processor time of those that start, at the last look
 };
 
 }  // namespace hostnic::hooks

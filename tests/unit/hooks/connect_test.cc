@@ -65,6 +65,20 @@ TEST(AbiConnect, LongerForWhoeverGetsNoProcessor) {
   EXPECT_FALSE(other.once_more({{{.age_ms = 2'500, .cpu_ms = 300, .runs = true}}}, kOwnCpuMs));
 }
 
+// A look every 20 ms rarely meets a program that runs a millisecond at a time.
+TEST(AbiConnect, OneThatRanBetweenTwoLooksIsNotIdle) {
+  ConnectPatience patience;
+  uint32_t looks = 0;
+  for (uint64_t cpu_ms = 10; cpu_ms < 200; ++looks) {
+    if (looks % 20 == 0) cpu_ms += 10;
+    ASSERT_TRUE(patience.once_more({{{.age_ms = 4'000, .cpu_ms = cpu_ms, .runs = false}}},
+                                   kOwnCpuMs));
+  }
+  EXPECT_GT(looks, ConnectPatience::kPauses + 3 * ConnectPatience::kIdlePauses);
+  EXPECT_EQ(pauses(patience, {{.age_ms = 4'000, .cpu_ms = 200, .runs = false}}),
+            ConnectPatience::kIdlePauses - 1) << "from then on it is idle";
+}
+
 // Under a sanitizer, `server & client` of the same program take a second each to come that far: 300
 // ms of the processor do not show that the server will never listen.
 TEST(AbiConnect, AsLongAsThisProgramItselfNeededTwice) {
