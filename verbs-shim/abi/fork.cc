@@ -14,6 +14,7 @@
 #include "verbs-shim/hooks/path_map.h"
 #include "verbs-shim/memory/fork_handlers.h"
 #include "verbs-shim/memory/fork_init.h"
+#include "verbs-shim/memory/own_process.h"
 #include "verbs-shim/runtime/core_sharing.h"
 
 namespace hostnic::abi {
@@ -48,6 +49,8 @@ void after_fork_in_child() {
 
 // This comes later, when a malloc works again.
 void abandon_in_child() {
+  // A bare fork's child may have the lock taken for ever, and so its own children.
+  if (memory::OwnProcess::is_bare_child()) return;
   ObjectLock lock = lock_objects();
   for (void* context : contexts()) {
     ContextObject* object = object_of(static_cast<ibv_context*>(context));

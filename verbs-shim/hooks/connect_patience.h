@@ -50,8 +50,8 @@ class ConnectPatience {
     if (young && counted(pauses_, kPauses)) return true;
     // On a busy machine the program may also wait for hostnicd a moment, which is kept waiting
     // itself. One that ran between two looks is no more idle than one that runs at this one.
-    wants_cpu |= starters_cpu_ms_.exchange(starters_cpu_ms, std::memory_order_relaxed) <
-                 starters_cpu_ms;
+    wants_cpu |=
+        starters_cpu_ms_.exchange(starters_cpu_ms, std::memory_order_relaxed) < starters_cpu_ms;
     if (wants_cpu) idle_pauses_.store(0, std::memory_order_relaxed);
     return starved && counted(idle_pauses_, kIdlePauses) &&
            counted(starved_pauses_, kStarvedPauses);
@@ -64,7 +64,8 @@ class ConnectPatience {
   }
 
   std::atomic<uint32_t> pauses_{0}, idle_pauses_{0}, starved_pauses_{0};
-  std::atomic<uint64_t> starters_cpu_ms_{0};  // processor time of those that start, at the last look
+  std::atomic<uint64_t> starters_cpu_ms_{
+      0};  // processor time of those that start, at the last look
 };
 
 }  // namespace hostnic::hooks

@@ -5,6 +5,7 @@
 #include <mutex>
 
 #include "verbs-shim/memory/libc_calls.h"
+#include "verbs-shim/memory/own_process.h"
 
 extern "C" __attribute__((visibility("hidden"))) void* __dso_handle;
 
@@ -20,7 +21,8 @@ constinit std::mutex adding;
 [[gnu::tls_model("initial-exec")]] constinit thread_local unsigned entered = 0;
 
 void before() {
-  entered = count.load(std::memory_order_acquire);
+  // A bare fork's child may find locks taken for ever. Nothing in it is to be told of a fork.
+  entered = OwnProcess::is_bare_child() ? 0 : count.load(std::memory_order_acquire);
   for (unsigned i = entered; i > 0; i--) known[i - 1].before();
 }
 void in_parent() {

@@ -13,6 +13,7 @@
 #include "verbs-shim/memory/blocked_calls.h"
 #include "verbs-shim/memory/critical.h"
 #include "verbs-shim/memory/own_proc.h"
+#include "verbs-shim/memory/own_process.h"
 
 namespace hostnic::memory {
 
@@ -125,6 +126,7 @@ void move_in_parts(uint64_t from, uint64_t length, uint64_t to) {
 
 void Forks::after_in_child() {
   const int saved_errno = errno;
+  OwnProcess::set_in_child();
   lend_kept_in_child();
   forget_own_proc();
   for (const Snapshot& snapshot : snapshots_) {

@@ -10,6 +10,8 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "verbs-shim/memory/own_process.h"
+
 namespace hostnic::memory {
 
 // For any thread, without a lock.
@@ -19,8 +21,11 @@ class Guards {
   Guards(const Guards&) = delete;
   Guards& operator=(const Guards&) = delete;
 
-  // Whether this process has ever put any. Works before constructors.
-  static bool any() { return put_any_.load(std::memory_order_relaxed); }
+  // Whether this process has ever put any, of which it knows: a bare fork's child does not. Works
+  // before constructors.
+  static bool any() {
+    return put_any_.load(std::memory_order_relaxed) && !OwnProcess::is_bare_child();
+  }
 
   // Puts one at `start`, if nothing is mapped there, there are not too many already, and it is not
   // the end of the heap.

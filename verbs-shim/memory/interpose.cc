@@ -151,7 +151,7 @@ HOSTNIC_INTERPOSED int madvise(void* at, size_t length, int advice) noexcept {
   // What has moved or grown in the mirror is nothing in the table.
   const bool may_be_growth = (advice == MADV_FREE || advice == MADV_WIPEONFORK ||
                               advice == MADV_DONTFORK || advice == MADV_GUARD_INSTALL) &&
-                             RegistrarState::has_migrated.load();
+                             MemoryRegistrar::may_have_grown();
   if (!may_be_growth && !MemoryRegistrar::concerns(address(at), length))
     return libc_madvise(at, length, advice);
   return MemoryRegistrar::process().system_calls().madvise(at, length, advice);
@@ -169,7 +169,7 @@ HOSTNIC_INTERPOSED void* mremap(void* from, size_t old_length, size_t length, in
   if (!MemoryRegistrar::concerns(address(from), old_length) &&
       ((flags & MREMAP_FIXED) == 0 || !MemoryRegistrar::concerns(address(to), length))) {
     void* const result = libc_mremap(from, old_length, length, flags, to);
-    if (result == MAP_FAILED && errno == EFAULT && RegistrarState::has_migrated.load())
+    if (result == MAP_FAILED && errno == EFAULT && MemoryRegistrar::may_have_grown())
       return MemoryRegistrar::process().system_calls().move_divided(from, old_length, length, flags,
                                                                     to);
     if (result != MAP_FAILED || errno != ENOMEM || flags != 0 || !Guards::any()) return result;

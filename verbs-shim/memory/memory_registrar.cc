@@ -451,8 +451,9 @@ std::string MemoryRegistrar::status() {
 }
 
 pid_t MemoryRegistrar::fork_without_handlers(pid_t (*fork)()) {
-  if (RegistrarState::highest.load(std::memory_order_relaxed) == 0 &&
-      !RegistrarState::has_migrated.load())
+  if ((RegistrarState::highest.load(std::memory_order_relaxed) == 0 &&
+       !RegistrarState::has_migrated.load()) ||
+      OwnProcess::is_bare_child())
     return fork();
   process().forks_.before();
   const pid_t child = fork();

@@ -29,6 +29,7 @@
 #include "verbs-shim/memory/kept_memory.h"
 #include "verbs-shim/memory/large_moves.h"
 #include "verbs-shim/memory/moved_memory.h"
+#include "verbs-shim/memory/own_process.h"
 #include "verbs-shim/memory/page_release.h"
 #include "verbs-shim/memory/pinning.h"
 #include "verbs-shim/memory/prefetch.h"
@@ -123,10 +124,17 @@ class MemoryRegistrar {
   void set_fork_init() { forks_.skip_copy(); }
 
   // Whether memory in the table may be concerned, for interpose.cc. This works before constructors.
+  // A bare fork's child has no memory that is registered, and may find the lock taken for ever.
   static bool concerns(uint64_t start, uint64_t length_bytes) {
-    return (start < RegistrarState::highest.load(std::memory_order_relaxed) &&
-            start + length_bytes > RegistrarState::lowest.load(std::memory_order_relaxed)) ||
-           Revoker::anything_unknown();
+    return ((start < RegistrarState::highest.load(std::memory_order_relaxed) &&
+             start + length_bytes > RegistrarState::lowest.load(std::memory_order_relaxed)) ||
+            Revoker::anything_unknown()) &&
+           !OwnProcess::is_bare_child();
+  }
+  // Whether anything may be in the mirror that the table does not have. Works before constructors.
+  static bool may_have_grown() {
+    return RegistrarState::has_migrated.load(std::memory_order_relaxed) &&
+           !OwnProcess::is_bare_child();
   }
   // These do libc's calls with our bookkeeping, where memory may be concerned.
   SystemCalls& system_calls() { return system_calls_; }

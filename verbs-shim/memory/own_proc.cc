@@ -15,7 +15,7 @@
 #include <string_view>
 
 #include "verbs-shim/base/own_descriptors.h"
-#include "verbs-shim/memory/raw_memory.h"
+#include "verbs-shim/memory/own_process.h"
 
 namespace hostnic::memory {
 namespace {
@@ -51,15 +51,11 @@ struct KeptFile {
 KeptFile folder, maps;
 // Given up for the moment where none is left: for a directory, and for a file that is named there.
 std::atomic<int> spares[2] = {-1, -1};
-// Says in a page that the kernel empties in every child, a bare fork's as well, whose process the
-// kept files are.
-std::atomic<std::atomic<uint32_t>*> is_own{nullptr};
 
 thread_local OwnProc table;  // of a thread that has a table of its own
 
 int kept(const KeptFile& file, int in_own_table) {
-  const std::atomic<uint32_t>* own = is_own.load(std::memory_order_acquire);
-  if (own == nullptr || own->load(std::memory_order_relaxed) == 0) return -1;
+  if (!OwnProcess::is_known()) return -1;
   const int fd = in_own_table >= 0 ? in_own_table : file.fd.load(std::memory_order_acquire);
   return file.is(fd) ? fd : -1;
 }
@@ -119,19 +115,9 @@ void keep_spare(std::atomic<int>& spare) {
 }  // namespace
 
 void keep_own_proc() {
-  if (is_own.load() == nullptr) {
-    void* page =
-        raw_mmap(nullptr, kPageBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (page == MAP_FAILED) return;
-    if (raw_madvise(page, kPageBytes, MADV_WIPEONFORK) != 0) {
-      raw_munmap(page, kPageBytes);
-      return;
-    }
-    is_own.store(new (page) std::atomic<uint32_t>(0), std::memory_order_release);
-  }
+  if (!OwnProcess::set()) return;
   folder.keep("/proc/self/", O_PATH | O_DIRECTORY);
   maps.keep("/proc/self/maps", O_RDONLY);
-  is_own.load()->store(1, std::memory_order_relaxed);
   for (std::atomic<int>& spare : spares) keep_spare(spare);
 }
 

@@ -71,12 +71,13 @@ TEST(AbiConnect, OneThatRanBetweenTwoLooksIsNotIdle) {
   uint32_t looks = 0;
   for (uint64_t cpu_ms = 10; cpu_ms < 200; ++looks) {
     if (looks % 20 == 0) cpu_ms += 10;
-    ASSERT_TRUE(patience.once_more({{{.age_ms = 4'000, .cpu_ms = cpu_ms, .runs = false}}},
-                                   kOwnCpuMs));
+    ASSERT_TRUE(
+        patience.once_more({{{.age_ms = 4'000, .cpu_ms = cpu_ms, .runs = false}}}, kOwnCpuMs));
   }
   EXPECT_GT(looks, ConnectPatience::kPauses + 3 * ConnectPatience::kIdlePauses);
   EXPECT_EQ(pauses(patience, {{.age_ms = 4'000, .cpu_ms = 200, .runs = false}}),
-            ConnectPatience::kIdlePauses - 1) << "from then on it is idle";
+            ConnectPatience::kIdlePauses - 1)
+      << "from then on it is idle";
 }
 
 // Under a sanitizer, `server & client` of the same program take a second each to come that far: 300

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Fork: the child gets the bytes as they were, the parent's registration is none the worse.
+#include <poll.h>
 #include <pthread.h>
 #include <spawn.h>
 #include <sys/syscall.h>
@@ -108,6 +109,58 @@ TEST_F(MemoryFork, RawForkLeavesTheParentIntact) {
     EXPECT_TRUE(WIFSIGNALED(status) && WTERMSIG(status) == SIGSEGV) << status;
   }
   EXPECT_EQ(Buffer::pattern(8, kPage), buffer.data()[kPage]);
+  expect_right_bytes(mr);
+  nic.remove(mr);
+}
+
+// Its calls are of its own memory, and don't wait for locks that another thread had as it was made.
+TEST_F(MemoryFork, RawForksChildrenUnmapAndForkWhileOthersWork) {
+  Buffer buffer(kMiB);
+  buffer.fill(9);
+  Nic::Mr mr;
+  ASSERT_TRUE(nic.add(buffer.va(), buffer.size(), mr)) << nic.error;
+  std::atomic<bool> stop{false};
+  std::thread worker([&] {
+    Buffer other(kMiB);
+    while (!stop) {
+      auto added = registrar().add(other.va(), other.size(), true);
+      if (added) registrar().remove(other.va(), other.size(), added->number);
+    }
+  });
+  const auto bare_fork = [] {
+    return static_cast<pid_t>(syscall(SYS_clone, SIGCHLD, nullptr, nullptr, nullptr, nullptr));
+  };
+  const bool is_elsewhere = migrates();  // then it is not in the child
+  constexpr int kChildMs = 20'000;
+  int hung = 0, wrong = 0;
+  for (int round = 0; round < 100 && hung + wrong < 3; round++) {
+    const pid_t child = bare_fork();
+    ASSERT_GE(child, 0);
+    if (child == 0) {
+      const bool advised = madvise(buffer.data() + kPage, kPage, MADV_DONTNEED) == 0;
+      const bool unmapped = munmap(buffer.data(), buffer.size()) == 0;
+      const pid_t grandchild = memory::MemoryRegistrar::fork_without_handlers(bare_fork);
+      if (grandchild == 0) _exit(0);
+      int status = -1;
+      const bool reaped = waitpid(grandchild, &status, 0) == grandchild && status == 0;
+      _exit(unmapped && reaped && (advised || is_elsewhere) ? 0 : 1);
+    }
+    // Not by an alarm, which waits as long as the child waits for a lock.
+    const int watched = static_cast<int>(syscall(SYS_pidfd_open, child, 0));
+    ASSERT_GE(watched, 0);
+    pollfd ended{watched, POLLIN, 0};
+    if (poll(&ended, 1, kChildMs) == 0) kill(child, SIGKILL);
+    close(watched);
+    int status = -1;
+    ASSERT_EQ(child, waitpid(child, &status, 0));
+    const bool timed_out = WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL;
+    hung += timed_out ? 1 : 0;
+    wrong += status == 0 || timed_out ? 0 : 1;
+  }
+  stop = true;
+  worker.join();
+  EXPECT_EQ(hung, 0);
+  EXPECT_EQ(wrong, 0);
   expect_right_bytes(mr);
   nic.remove(mr);
 }
