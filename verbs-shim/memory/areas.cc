@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <charconv>
+#include <utility>
 
 #include "protocol/hostif/unique_fd.h"
 #include "verbs-shim/memory/own_proc.h"
@@ -137,6 +138,35 @@ Area area_of(const ProcmapQuery& answer, const char* name) {
   return area;
 }
 
+// What the kernel tells while a mapping is being replaced (mremap) has a gap in that place since
+// Linux 6.17, which reads the list beside a change: for as long as the thread that makes the change
+// gets no processor. So a gap is one that is seen twice, with an end of all changes in between.
+constexpr int kMostLooks = 8;
+
+// Waits until changes of mappings that have begun are done: mincore() takes the lock that they are
+// made with, whatever is at that address.
+void await_changes() {
+  const int error = errno;
+  unsigned char resident = 0;
+  syscall(SYS_mincore, 0, kPageBytes, &resident);
+  errno = error;
+}
+
+// A number that tells gaps from other ones; 0: there are none.
+uint64_t gaps_between(uint64_t start, uint64_t end, const RawVector<Area>& areas) {
+  constexpr uint64_t kFactor = 0x9e3779b97f4a7c15;
+  uint64_t gaps = 0, at = start;
+  const auto add = [&gaps](uint64_t from, uint64_t to) {
+    if (from < to) gaps = ((gaps + from) * kFactor + to) * kFactor | 1;
+  };
+  for (const Area& area : areas) {
+    add(at, area.start);
+    at = std::max(at, area.end);
+  }
+  add(at, end);
+  return gaps;
+}
+
 }  // namespace
 
 bool parse_area(const char* line, size_t length, Area& area) {
@@ -174,7 +204,14 @@ void keep_in_order(const RawVector<Area>& areas, Area& area) {
 }  // namespace
 
 bool read_areas(uint64_t start, uint64_t end, RawVector<Area>& areas) {
-  return query_areas(start, end, areas) || parse_areas(start, end, areas);
+  uint64_t gaps = 0, before = 0;
+  for (int looks = 0; looks < kMostLooks; looks++) {
+    if (looks != 0) await_changes();
+    if (!query_areas(start, end, areas) && !parse_areas(start, end, areas)) return false;
+    before = std::exchange(gaps, gaps_between(start, end, areas));
+    if (gaps == 0 || gaps == before) break;
+  }
+  return true;
 }
 
 bool query_areas(uint64_t start, uint64_t end, RawVector<Area>& areas) {
@@ -222,7 +259,9 @@ bool parse_areas(uint64_t start, uint64_t end, RawVector<Area>& areas) {
   });
 }
 
-bool next_area(uint64_t at, Area& area, TextRoom& room) {
+namespace {
+
+bool look_for_next_area(uint64_t at, Area& area, TextRoom& room) {
   {
     const Maps maps;
     ProcmapQuery answer{};
@@ -241,6 +280,20 @@ bool next_area(uint64_t at, Area& area, TextRoom& room) {
       },
       room);
   return found;
+}
+
+}  // namespace
+
+bool next_area(uint64_t at, Area& area, TextRoom& room) {
+  uint64_t start = 0, before = 0;
+  for (int looks = 0; looks < kMostLooks; looks++) {
+    if (looks != 0) await_changes();
+    const bool found = look_for_next_area(at, area, room);
+    if (found && area.start <= at) return true;
+    before = std::exchange(start, found ? area.start : UINT64_MAX);
+    if (start == before) return found;
+  }
+  return start != UINT64_MAX;
 }
 
 void visit_areas(TextRoom& room, bool (*use)(void*, const Area&), void* argument) {

@@ -50,7 +50,7 @@ void for_each_area(TextRoom& room, Use use) {
 }
 
 // Finds the first area that ends behind `at`, without its name. Returns false if there is none, or
-// the kernel does not tell.
+// the kernel does not tell. A mapping that is just being replaced is no gap.
 bool next_area(uint64_t at, Area& area, TextRoom& room);
 // The first address in [start, end) of which the memory is locked by mlock; `end`: none.
 uint64_t first_locked(uint64_t start, uint64_t end, TextRoom& room);
@@ -73,7 +73,7 @@ bool find_view(const FileRange& range, TextRoom& room, Area& found, Accept accep
 
 // Reads the areas overlapping [start, end), in order. Returns false with errno when the kernel does
 // not tell. Throws std::bad_alloc. Other threads may map and unmap meanwhile: every use must cope
-// with stale data.
+// with stale data. A mapping that is just being replaced is no gap.
 bool read_areas(uint64_t start, uint64_t end, RawVector<Area>& areas);
 
 // The two ways of read_areas: by PROCMAP_QUERY (Linux 6.11; EINVAL or ENOTTY before), whose cost

@@ -26,7 +26,6 @@ namespace {
 constexpr uint64_t kStackMargin = 1 << 20;
 constexpr uint64_t kHugePageBytes = 2 << 20;
 constexpr size_t kAreasOfALoss = 500;
-constexpr int kLooks = 4;  // at the areas of a registration that does not seem to be mapped
 constexpr uint64_t kBordersOfLosses = 8;  // borders that a loss may add to the table and to the
                                           // watch
 
@@ -316,15 +315,9 @@ void MemoryRegistrar::own_thread_ends() {
 
 Failure MemoryRegistrar::add_locked(Request& request, Described& described) {
   if (state_.mem_fd < 0) return failure(EIO, "no device of hostnicd is open in this process");
-  // The kernel tells of one area after the other: another thread's change of mappings in between
-  // may look like a hole.
-  Failure denied;
-  for (int tries = 0; tries < kLooks && (tries == 0 || denied); tries++) {
-    if (!read_areas(request.first, request.last, request.areas))
-      return failure(errno, "/proc/self/maps: %s", std::strerror(errno));
-    denied = check_access(request);
-  }
-  if (denied) return denied;
+  if (!read_areas(request.first, request.last, request.areas))
+    return failure(errno, "/proc/self/maps: %s", std::strerror(errno));
+  if (Failure denied = check_access(request)) return denied;
   // The mem fd fails at pages that lie aside.
   if (request.paging == Paging::kOnDemand || request.arrival == Arrival::kNow) {
     if (const int error = state_.late.fill(request.first, request.last); error != 0)

@@ -65,6 +65,42 @@ TEST(MemoryAreas, BothWaysSeeTheSame) {
   EXPECT_TRUE(queried.empty());
 }
 
+// Since Linux 6.17 the kernel tells of mappings beside a change of theirs: where mremap replaces
+// one, there is nothing for a moment.
+TEST(MemoryAreas, WhatIsBeingReplacedIsNoGap) {
+  constexpr size_t kBytes = 16 * kMiB, kPlace = 3 * kBytes;
+  constexpr int kProt = PROT_READ | PROT_WRITE;
+  Buffer place(kPlace);
+  std::byte* const target = place.data() + kBytes;
+  // A neighbour that is an area of its own: the kernel waits where the next one is in use.
+  ASSERT_EQ(0, mprotect(target + kBytes, kPage, PROT_READ));
+  memory::RawVector<Area> areas;
+  memory::TextRoom room;
+  areas.reserve(64);
+  std::atomic<bool> stop{false};
+  std::atomic<int> replaced{0};
+  std::thread replaces([&] {
+    for (; !stop; replaced++) {
+      void* const other =
+          mmap(nullptr, kBytes, kProt, MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
+      if (mremap(other, kBytes, kBytes, MREMAP_MAYMOVE | MREMAP_FIXED, target) != target) abort();
+    }
+  });
+  const auto va = reinterpret_cast<uint64_t>(target);
+  int gaps = 0, looks = 0;
+  while (replaced < 200 && gaps < 3) {
+    ASSERT_TRUE(memory::read_areas(va, va + kBytes, areas));
+    uint64_t at = va;
+    for (const Area& area : areas) at = area.start <= at ? area.end : at;
+    Area next;
+    gaps += at < va + kBytes || !memory::next_area(va, next, room) || next.start > va ? 1 : 0;
+    ++looks;
+  }
+  stop = true;
+  replaces.join();
+  EXPECT_EQ(gaps, 0) << "of " << looks << " looks";
+}
+
 using MemoryPaths = MemoryTest;
 
 TEST_F(MemoryPaths, PrivateMemoryMigrates) {
