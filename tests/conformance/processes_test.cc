@@ -2,11 +2,14 @@
 // Threads on shared objects, many contexts, and fork.
 #include <pthread.h>
 #include <sys/mman.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
+#include <cerrno>
+#include <csignal>
 #include <functional>
 #include <thread>
 
@@ -219,6 +222,30 @@ TEST_F(Forks, AChildOpensTheDeviceAnew) {
               return end.valid() && end.to_init() == 0 ? 0 : 2;
             }),
             0);
+  write_and_check(std::byte{3});
+}
+
+// The library in it is its parent's, and reaches the parent's memory: an error, and no other bytes.
+TEST_F(Forks, ABareForksChildGetsNoDeviceAndNoRegion) {
+  connect();
+  const auto child = static_cast<pid_t>(syscall(SYS_clone, SIGCHLD, 0, 0, 0, 0));
+  if (child == 0) {
+    alarm(30);
+    int count = 0;
+    ibv_device** devices = ibv_get_device_list(&count);
+    if (devices == nullptr || count == 0) _exit(1);
+    errno = 0;
+    if (ibv_open_device(devices[0]) != nullptr || errno != EOPNOTSUPP) _exit(2);
+    errno = 0;
+    static char bytes[8192];
+    if (ibv_reg_mr(near_host->pd, bytes, sizeof bytes, IBV_ACCESS_LOCAL_WRITE) != nullptr ||
+        errno != EOPNOTSUPP)
+      _exit(3);
+    _exit(0);
+  }
+  int status = -1;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0);
   write_and_check(std::byte{3});
 }
 

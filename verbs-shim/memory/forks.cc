@@ -126,9 +126,9 @@ void move_in_parts(uint64_t from, uint64_t length, uint64_t to) {
 
 void Forks::after_in_child() {
   const int saved_errno = errno;
-  OwnProcess::set_in_child();
   lend_kept_in_child();
   forget_own_proc();
+  OwnProcess::set_in_child();
   for (const Snapshot& snapshot : snapshots_) {
     const uint64_t length = snapshot.end - snapshot.start;
     move_in_parts(snapshot.copy, length, snapshot.start);

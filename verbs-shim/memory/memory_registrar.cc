@@ -189,6 +189,8 @@ Expected<Registration, Error> MemoryRegistrar::add(uint64_t va, uint64_t length_
   if (length_bytes == 0) return Unexpected(Error{EINVAL, "memory region: length is 0"});
   if (va + length_bytes < va || page_up(va + length_bytes) < va)
     return Unexpected(Error{EINVAL, "memory region: address + length wraps around"});
+  if (OwnProcess::is_bare_child())
+    return Unexpected(Error{EOPNOTSUPP, std::string("memory region: ") + kBareChild});
   const uint64_t frame = address(__builtin_frame_address(0));
   Request request;
   request.va = va;

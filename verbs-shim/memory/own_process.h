@@ -9,6 +9,12 @@
 
 namespace hostnic::memory {
 
+// Why a bare fork's child gets no devices and no registrations: they would lead to its parent's
+// memory.
+inline constexpr char kBareChild[] =
+    "this process was made by a bare fork or clone system call, of which the library is not told, "
+    "after its parent had opened a device; use the C library's fork(), or exec";
+
 class OwnProcess {
  public:
   // Makes the calling process the one that is known. Returns false where the kernel can't empty a

@@ -17,6 +17,7 @@
 #include "verbs-shim/base/cancellation.h"
 #include "verbs-shim/base/clock.h"
 #include "verbs-shim/base/log.h"
+#include "verbs-shim/memory/own_process.h"
 #include "verbs-shim/runtime/context_parts.h"
 #include "verbs-shim/runtime/last_sends.h"
 #include "verbs-shim/runtime/use_counts.h"
@@ -81,6 +82,8 @@ Unexpected<ContextError> too_few_descriptors(size_t got) {
 }  // namespace
 
 Expected<std::unique_ptr<Context>, ContextError> Context::open(uint32_t device_index) {
+  if (memory::OwnProcess::is_bare_child())
+    return failure(EOPNOTSUPP, std::string("no device is opened: ") + memory::kBareChild);
   const auto move_threads = may_move_threads();
   if (!move_threads) return Unexpected(move_threads.error());
   const std::lock_guard taking_turns(opening_gate().mutex);
