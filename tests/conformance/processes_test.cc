@@ -238,8 +238,8 @@ TEST_F(Forks, ABareForksChildGetsNoDeviceAndNoRegion) {
     if (ibv_open_device(devices[0]) != nullptr || errno != EOPNOTSUPP) _exit(2);
     errno = 0;
     static char bytes[8192];
-    if (ibv_reg_mr(near_host->pd, bytes, sizeof bytes, IBV_ACCESS_LOCAL_WRITE) != nullptr ||
-        errno != EOPNOTSUPP)
+    const int access = IBV_ACCESS_LOCAL_WRITE;
+    if (ibv_reg_mr(near_host->pd, bytes, sizeof bytes, access) != nullptr || errno != EOPNOTSUPP)
       _exit(3);
     _exit(0);
   }
