@@ -225,6 +225,27 @@ TEST_F(Forks, AChildOpensTheDeviceAnew) {
   write_and_check(std::byte{3});
 }
 
+#if __GLIBC_PREREQ(2, 34)
+// A fork without handlers (POSIX, for signal handlers), where nothing is registered, too.
+TEST_F(Forks, AChildOfForkWithoutHandlersOpensTheDeviceAnew) {
+  near_host.reset();
+  far_host.reset();
+  const pid_t child = _Fork();
+  if (child == 0) {
+    alarm(30);
+    near_host = std::make_unique<Host>("hnic0");
+    far_host = std::make_unique<Host>("hnic1");
+    if (!near_host->valid() || !far_host->valid()) _exit(1);
+    connect();
+    write_and_check(std::byte{5});
+    _exit(HasFailure() ? 2 : 0);
+  }
+  int status = -1;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0);
+}
+#endif
+
 // The library in it is its parent's, and reaches the parent's memory: an error, and no other bytes.
 TEST_F(Forks, ABareForksChildGetsNoDeviceAndNoRegion) {
   connect();

@@ -446,10 +446,11 @@ std::string MemoryRegistrar::status() {
 }
 
 pid_t MemoryRegistrar::fork_without_handlers(pid_t (*fork)()) {
-  if ((RegistrarState::highest.load(std::memory_order_relaxed) == 0 &&
-       !RegistrarState::has_migrated.load()) ||
-      OwnProcess::is_bare_child())
-    return fork();
+  // Where a device was ever open the child has to forget its parent's descriptors.
+  const bool has_any = OwnProcess::is_known() ||
+                       RegistrarState::highest.load(std::memory_order_relaxed) != 0 ||
+                       RegistrarState::has_migrated.load();
+  if (!has_any || OwnProcess::is_bare_child()) return fork();
   process().forks_.before();
   const pid_t child = fork();
   child == 0 ? process().forget_parent() : process().forks_.after_in_parent();

@@ -139,7 +139,7 @@ class MemoryRegistrar {
   // These do libc's calls with our bookkeeping, where memory may be concerned.
   SystemCalls& system_calls() { return system_calls_; }
   Guards& guards() { return bare_calls_.guards(); }
-  // Does `fork`, which calls no handlers, with those of the registrar, if it has any memory.
+  // Does `fork`, which calls no handlers, with those of the registrar, if a device was ever open.
   static pid_t fork_without_handlers(pid_t (*fork)());
 
  private:
