@@ -64,8 +64,8 @@ class ConnectPatience {
   }
 
   std::atomic<uint32_t> pauses_{0}, idle_pauses_{0}, starved_pauses_{0};
-  std::atomic<uint64_t> starters_cpu_ms_{
-      0};  // processor time of those that start, at the last look
+  // Processor time of those that start, at the last look.
+  std::atomic<uint64_t> starters_cpu_ms_{0};
 };
 
 }  // namespace hostnic::hooks

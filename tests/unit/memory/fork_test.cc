@@ -14,6 +14,27 @@ extern char** environ;
 namespace hostnic::memory_testing {
 namespace {
 
+// Registers and deregisters memory of its own until its end.
+class RegisteringThread {
+ public:
+  RegisteringThread() = default;
+  void end() {
+    stop_ = true;
+    thread_.join();
+  }
+
+ private:
+  std::atomic<bool> stop_{false};
+  std::thread thread_{[this] {
+    Buffer buffer(kMiB);
+    while (!stop_) {
+      auto added = memory::MemoryRegistrar::process().add(buffer.va(), buffer.size(), true);
+      if (added)
+        memory::MemoryRegistrar::process().remove(buffer.va(), buffer.size(), added->number);
+    }
+  }};
+};
+
 using MemoryFork = MemoryTest;
 
 TEST_F(MemoryFork, ChildHasItsOwnCopy) {
@@ -61,14 +82,7 @@ TEST_F(MemoryFork, ManyForksWhileOthersWork) {
   Buffer buffer(kMiB);
   Nic::Mr mr;
   ASSERT_TRUE(nic.add(buffer.va(), buffer.size(), mr)) << nic.error;
-  std::atomic<bool> stop{false};
-  std::thread worker([&] {
-    Buffer other(kMiB);
-    while (!stop) {
-      auto added = registrar().add(other.va(), other.size(), true);
-      if (added) registrar().remove(other.va(), other.size(), added->number);
-    }
-  });
+  RegisteringThread others;
   for (int round = 0; round < 40; round++) {
     std::memset(buffer.data(), round, buffer.size());
     const pid_t child = fork();
@@ -85,8 +99,7 @@ TEST_F(MemoryFork, ManyForksWhileOthersWork) {
     ASSERT_EQ(child, waitpid(child, &status, 0));
     EXPECT_EQ(0, status) << "round " << round;
   }
-  stop = true;
-  worker.join();
+  others.end();
   expect_right_bytes(mr);
   nic.remove(mr);
 }
@@ -119,14 +132,7 @@ TEST_F(MemoryFork, RawForksChildrenUnmapAndForkWhileOthersWork) {
   buffer.fill(9);
   Nic::Mr mr;
   ASSERT_TRUE(nic.add(buffer.va(), buffer.size(), mr)) << nic.error;
-  std::atomic<bool> stop{false};
-  std::thread worker([&] {
-    Buffer other(kMiB);
-    while (!stop) {
-      auto added = registrar().add(other.va(), other.size(), true);
-      if (added) registrar().remove(other.va(), other.size(), added->number);
-    }
-  });
+  RegisteringThread others;
   const auto bare_fork = [] {
     return static_cast<pid_t>(syscall(SYS_clone, SIGCHLD, nullptr, nullptr, nullptr, nullptr));
   };
@@ -157,8 +163,7 @@ TEST_F(MemoryFork, RawForksChildrenUnmapAndForkWhileOthersWork) {
     hung += timed_out ? 1 : 0;
     wrong += status == 0 || timed_out ? 0 : 1;
   }
-  stop = true;
-  worker.join();
+  others.end();
   EXPECT_EQ(hung, 0);
   EXPECT_EQ(wrong, 0);
   expect_right_bytes(mr);
