@@ -192,6 +192,21 @@ TEST_F(MemoryFork, ForkWithoutHandlersHasItsCopy) {
   nic.remove(mr);
 }
 
+// In a child, which has forgotten what other tests have left in the mirror.
+TEST_F(MemoryFork, ForkWithoutHandlersForgetsTheParentWhereNothingIsRegistered) {
+  in_child([] {
+    registrar().open_own_memory();
+    ASSERT_GE(registrar().mem_fd(), 0);
+    const pid_t child = memory::MemoryRegistrar::fork_without_handlers([] {
+      return static_cast<pid_t>(syscall(SYS_clone, SIGCHLD, nullptr, nullptr, nullptr, nullptr));
+    });
+    if (child == 0) _exit(registrar().mem_fd() < 0 && !memory::OwnProcess::is_bare_child() ? 0 : 1);
+    int status = -1;
+    ASSERT_EQ(child, waitpid(child, &status, 0));
+    EXPECT_EQ(status, 0);
+  });
+}
+
 TEST_F(MemoryFork, SpawnAndSystemWork) {
   Buffer buffer(kMiB);
   Nic::Mr mr;
